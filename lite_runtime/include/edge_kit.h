@@ -1,0 +1,134 @@
+/* edge-kit runtime: C API.
+ *
+ * Every call returns a status; the text of the calling thread's last error is ek_last_error(). The library
+ * never aborts, never throws and never prints.
+ *
+ * Ownership: what *_open, *_create and *_fork give is freed by the caller, sessions before their model.
+ * Threads: a model may be used from any number of threads; forwards queue. One session is used by one
+ * thread at a time, except ek_session_cancel, which may come from any thread.
+ */
+#ifndef EDGE_KIT_H_
+#define EDGE_KIT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define EK_API __declspec(dllexport)
+#else
+#define EK_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EK_ABI_VERSION 1
+
+typedef enum ek_status {
+  EK_OK = 0,
+  EK_ERR_INVALID_ARGUMENT = 1,
+  EK_ERR_IO = 2,            /* the file cannot be read */
+  EK_ERR_FORMAT = 3,        /* not a .nb file, or a damaged one */
+  EK_ERR_UNSUPPORTED = 4,   /* a sound file with a program this runtime cannot lower */
+  EK_ERR_OUT_OF_MEMORY = 5,
+  EK_ERR_CONTEXT_FULL = 6,
+  EK_ERR_CANCELLED = 7,
+  EK_ERR_INTERNAL = 8
+} ek_status;
+
+typedef struct ek_model ek_model;
+typedef struct ek_session ek_session;
+
+typedef enum ek_mode {
+  EK_MODE_INT8 = 0,  /* activations quantized in groups of 32, fp16 cache */
+  EK_MODE_EXACT = 1  /* fp32 activations and cache: what the file's ops say literally */
+} ek_mode;
+
+typedef struct ek_options {
+  uint32_t struct_size;  /* sizeof(ek_options) */
+  int32_t n_threads;     /* 0 = default for this machine */
+  int64_t n_ctx;         /* 0 = 32768 */
+  int32_t mode;          /* ek_mode */
+  const char* isa;       /* NULL = EDGE_KIT_ISA, else the best */
+} ek_options;
+
+typedef struct ek_model_info {
+  uint32_t struct_size;          /* sizeof(ek_model_info), set by the caller */
+  int32_t n_threads;
+  int64_t n_ctx;
+  int64_t n_vocab;
+  int64_t n_layers;
+  int64_t hidden_size;
+  int64_t n_heads;
+  int64_t n_kv_heads;
+  int64_t head_dim;
+  int64_t parameter_bytes_per_token; /* bytes of weights read to decode one token */
+  int64_t kv_bytes_per_token;
+  int64_t file_bytes;
+  const char* isa;               /* kernel path taken; static storage */
+  const char* opt_version;       /* as written in the file; lives as long as the model */
+} ek_model_info;
+
+typedef enum ek_logits { EK_LOGITS_NONE = 0, EK_LOGITS_LAST = 1, EK_LOGITS_ALL = 2 } ek_logits;
+
+/* One session's rows in a forward. A session may stand in a forward once. */
+typedef struct ek_segment {
+  ek_session* session;
+  const int32_t* ids;  /* [n_ids] */
+  int64_t n_ids;       /* >= 1 */
+  int32_t logits;      /* ek_logits */
+} ek_segment;
+
+typedef struct ek_sampling {
+  uint32_t struct_size;
+  float temperature;         /* 0 = greedy: the lowest id among the largest logits */
+  int32_t top_k;             /* 0 = off */
+  float top_p;               /* 1 = off */
+  float min_p;               /* 0 = off */
+  float repetition_penalty;  /* 1 = off */
+  uint64_t seed;
+} ek_sampling;
+
+EK_API uint32_t ek_abi_version(void);
+EK_API const char* ek_version(void);
+EK_API const char* ek_last_error(void);
+
+EK_API ek_status ek_model_open(const char* path, const ek_options* options, ek_model** model);
+/* The region is borrowed and must outlive the model. */
+EK_API ek_status ek_model_open_memory(const void* data, size_t size, const ek_options* options, ek_model** model);
+EK_API void ek_model_close(ek_model* model);
+EK_API ek_status ek_model_get_info(const ek_model* model, ek_model_info* info);
+
+EK_API ek_status ek_session_create(ek_model* model, ek_session** session);
+EK_API void ek_session_free(ek_session* session);
+EK_API int64_t ek_session_length(const ek_session* session);
+/* Keeps the first `length` tokens of the cache. */
+EK_API ek_status ek_session_cut(ek_session* session, int64_t length);
+/* A second session with the same cache content; full blocks are shared. */
+EK_API ek_status ek_session_fork(const ek_session* session, ek_session** fork);
+/* Makes the running or the next forward of the session return EK_ERR_CANCELLED. Any thread. */
+EK_API void ek_session_cancel(ek_session* session);
+
+/* Runs all segments in one pass and appends to their caches. `logits` receives, segment by segment, 0, 1 or
+ * n_ids rows of n_vocab floats; n_logits is its size in floats. On failure no cache has changed. */
+EK_API ek_status ek_forward(ek_model* model, const ek_segment* segments, size_t n_segments, float* logits,
+                            size_t n_logits);
+
+/* Draws a token from logits [n_vocab]. `history` [n_history] feeds the repetition penalty. The random number
+ * depends on (seed, position) alone. */
+EK_API ek_status ek_sample(const float* logits, int64_t n_vocab, const ek_sampling* sampling, const int32_t* history,
+                           int64_t n_history, uint64_t position, int32_t* token);
+
+/* Reads at least 1 GB of the mapped file (or as much as there is) with the model's threads; bytes per second,
+ * the best of all loop variants. */
+EK_API ek_status ek_model_read_bandwidth(ek_model* model, double* bytes_per_second);
+
+/* Names of the kernel paths this CPU can run, best first; NULL past the end. Static storage. */
+EK_API const char* ek_isa_name(int32_t index);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* EDGE_KIT_H_ */
