@@ -1,0 +1,31 @@
+"""The errors a user can cause. Each message says what was found, what was expected and what to do."""
+
+from __future__ import annotations
+
+
+class EdgeKitError(Exception):
+    """Base of all errors of the kit; the command line prints its message and exits with 2."""
+
+
+class UsageError(EdgeKitError):
+    """A wrong option or argument."""
+
+
+class FileFormatError(EdgeKitError):
+    """A file is not what it should be: damaged, cut short, or of another kind."""
+
+
+class UnsupportedError(EdgeKitError):
+    """A sound input that this kit, or this build of it, cannot handle."""
+
+
+class ContextFullError(EdgeKitError):
+    """More tokens than the context holds."""
+
+
+class MemoryLimitError(EdgeKitError):
+    """Not enough memory for what was asked."""
+
+
+class CancelledError(EdgeKitError):
+    """The call was cancelled from another thread."""
