@@ -19,6 +19,7 @@ constexpr int64_t kGroup = 32;       // activations per quantization group
 constexpr int64_t kTileN = 16;       // outputs per weight tile
 constexpr int64_t kTileK = 4;        // inputs per weight tile
 constexpr int64_t kCacheBlock = 64;  // tokens per block of the KV cache
+constexpr int64_t kMaxHeadDim = 512;  // attention keeps a block of keys on the stack; the planner refuses more
 
 enum class WeightLayout {
   kTiles,  // [N/16, K/4, 16, 4], needs N % 16 == 0 and K % 4 == 0
@@ -64,7 +65,8 @@ struct Kernels {
 
   // x [k] -> values [groups * kGroup], scale [groups], offset [groups].
   // scale = max|x| / 127; values = round-half-even(x * (127 / max|x|)), within +-127; an all-zero group
-  // gives scale 0 and zeros. NaN or infinite input gives scale NaN (so that the output shows it).
+  // gives scale 0 and zeros, and so does one below 2^-120, where 127 / max would overflow. A group with a NaN
+  // or an infinity gives zeros and scale NaN (so that the output shows it).
   void (*quantize_row)(const float* x, int64_t k, int8_t* values, float* scale, int32_t* offset);
 
   // y[r, n] = sum_k x[r, k] * w[n, k] * scale[n] + bias[n] for n in [n_begin, n_end), all rows.
@@ -101,7 +103,7 @@ struct Kernels {
   void (*to_f16)(const float* x, uint16_t* y, int64_t n);  // round to nearest even
 
   // Reads `bytes` (multiple of 4096) in `streams` (1, 4 or 8) parallel streams; returns a checksum so that
-  // nothing is optimized away. Best of the variants = the machine's read bandwidth.
+  // nothing is optimized away (the sum of all 64-bit words). Best of the variants = the machine's read bandwidth.
   uint64_t (*read_stream)(const uint8_t* data, size_t bytes, int streams);
 };
 

@@ -1,0 +1,235 @@
+// The portable path: the plain meaning of every kernel, against which the others are tested.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "paths.h"
+
+namespace edge_kit {
+namespace {
+
+constexpr float kTiny = 0x1p-120f;
+
+void quantize_row(const float* x, int64_t k, int8_t* values, float* scale, int32_t* offset) {
+  for (int64_t begin = 0, g = 0; begin < k; begin += kGroup, ++g) {
+    const int64_t count = std::min(kGroup, k - begin);
+    int8_t* out = values + begin;
+    std::memset(out, 0, kGroup);
+    scale[g] = 0.0f;
+    offset[g] = 0;
+    float largest = 0.0f;
+    bool finite = true;
+    for (int64_t i = 0; i < count; ++i) {
+      finite = finite && std::isfinite(x[begin + i]);
+      largest = std::max(largest, std::fabs(x[begin + i]));
+    }
+    if (!finite) scale[g] = std::numeric_limits<float>::quiet_NaN();
+    if (!finite || largest < kTiny) continue;
+    const float inverse = 127.0f / largest;
+    int32_t sum = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      out[i] = static_cast<int8_t>(std::nearbyint(x[begin + i] * inverse));
+      sum += out[i];
+    }
+    scale[g] = largest / 127.0f;
+    offset[g] = -128 * sum;
+  }
+}
+
+// The weights of outputs [n, n + count) for inputs [k_begin, k_end), reordered to w[k - k_begin][output].
+// Positions past `count` are zero.
+void load_weights(const Weight& w, int64_t n, int64_t count, int64_t k_begin, int64_t k_end,
+                  int8_t (*out)[kTileN]) {
+  const int8_t* data = static_cast<const int8_t*>(w.data);
+  if (w.layout == WeightLayout::kTiles) {
+    const int8_t* tile = data + n * w.k;
+    for (int64_t k = k_begin; k < k_end; ++k) {
+      const int8_t* quad = tile + k / kTileK * (kTileN * kTileK) + k % kTileK;
+      for (int64_t i = 0; i < kTileN; ++i) out[k - k_begin][i] = quad[i * kTileK];
+    }
+    return;
+  }
+  for (int64_t k = k_begin; k < k_end; ++k) {
+    for (int64_t i = 0; i < kTileN; ++i) out[k - k_begin][i] = i < count ? data[(n + i) * w.k + k] : 0;
+  }
+}
+
+// y[n + i] = sums[i] * scale + bias.
+void finish(const Weight& w, const float* sums, int64_t n, int64_t count, float* y) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float scale = w.scale ? w.scale[n + i] : 1.0f;
+    y[n + i] = std::fma(sums[i], scale, w.bias ? w.bias[n + i] : 0.0f);
+  }
+}
+
+void linear_int8(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
+                 int64_t n_end) {
+  int8_t block[kGroup][kTileN];
+  for (int64_t n = n_begin; n < n_end; n += kTileN) {
+    const int64_t count = std::min(kTileN, n_end - n);
+    for (int64_t r = 0; r < x.rows; ++r) {
+      float sums[kTileN] = {};
+      for (int64_t g = 0; g < x.groups; ++g) {
+        const int64_t k_begin = g * kGroup, k_end = std::min(w.k, k_begin + kGroup);
+        const int8_t* values = x.values + (r * x.groups + g) * kGroup;
+        load_weights(w, n, count, k_begin, k_end, block);
+        int32_t dot[kTileN] = {};
+        for (int64_t k = 0; k < k_end - k_begin; ++k) {
+          for (int64_t i = 0; i < kTileN; ++i) dot[i] += block[k][i] * values[k];
+        }
+        const float scale = x.scale[r * x.groups + g];
+        for (int64_t i = 0; i < kTileN; ++i) sums[i] = std::fma(scale, static_cast<float>(dot[i]), sums[i]);
+      }
+      finish(w, sums, n, count, y + r * y_stride);
+    }
+  }
+}
+
+void linear_float(const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
+                  int64_t n_begin, int64_t n_end) {
+  int8_t block[kGroup][kTileN];
+  for (int64_t n = n_begin; n < n_end; n += kTileN) {
+    const int64_t count = std::min(kTileN, n_end - n);
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* row = x + r * x_stride;
+      float sums[kTileN] = {};
+      for (int64_t k_begin = 0; w.is_int8 && k_begin < w.k; k_begin += kGroup) {
+        const int64_t k_end = std::min(w.k, k_begin + kGroup);
+        load_weights(w, n, count, k_begin, k_end, block);
+        for (int64_t k = k_begin; k < k_end; ++k) {
+          for (int64_t i = 0; i < kTileN; ++i) sums[i] += row[k] * static_cast<float>(block[k - k_begin][i]);
+        }
+      }
+      for (int64_t i = 0; !w.is_int8 && i < count; ++i) {
+        const float* weights = static_cast<const float*>(w.data) + (n + i) * w.k;
+        for (int64_t k = 0; k < w.k; ++k) sums[i] += row[k] * weights[k];
+      }
+      finish(w, sums, n, count, y + r * y_stride);
+    }
+  }
+}
+
+void rms_norm(const float* x, const float* weight, float eps, int64_t k, float* y) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < k; ++i) sum += static_cast<double>(x[i]) * x[i];
+  const float inverse = 1.0f / std::sqrt(static_cast<float>(sum / static_cast<double>(k)) + eps);
+  for (int64_t i = 0; i < k; ++i) y[i] = x[i] * inverse * weight[i];
+}
+
+void rope(float* x, const float* cos, const float* sin, int64_t heads, int64_t dim) {
+  const int64_t half = dim / 2;
+  for (int64_t h = 0; h < heads; ++h, x += dim) {
+    for (int64_t i = 0; i < half; ++i) {
+      const float a = x[i], b = x[half + i];
+      x[i] = a * cos[i] - b * sin[i];
+      x[half + i] = b * cos[half + i] + a * sin[half + i];
+    }
+  }
+}
+
+void silu_mul(const float* gate, const float* up, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+}
+
+void add(const float* a, const float* b, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+uint16_t f16_from_f32(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));  // NaN
+  if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // rounds to 65536 or more
+  if (magnitude < 0x38800000) {  // below 2^-14: fp32 addition to 0.5 rounds to a multiple of 2^-24
+    float shifted;
+    std::memcpy(&shifted, &magnitude, sizeof shifted);
+    shifted += 0.5f;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    return static_cast<uint16_t>(sign | (bits - 0x3f000000));
+  }
+  const uint32_t odd = magnitude >> 13 & 1;
+  return static_cast<uint16_t>(sign | (magnitude - 0x38000000 + 0xfff + odd) >> 13);
+}
+
+float to_f32(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, exponent = half >> 10 & 31, mantissa = half & 0x3ff;
+  if (exponent == 0) {
+    const float value = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign ? -value : value;
+  }
+  const uint32_t bits = sign | (exponent == 31 ? 0x7f800000 : (exponent + 112) << 23) | mantissa << 13;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+float to_f32(float value) { return value; }
+
+void to_f16(const float* x, uint16_t* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = f16_from_f32(x[i]);
+}
+
+template <typename T>
+void attend(const AttentionArgs& args, const float* q, int64_t visible, float* out) {
+  const int64_t dim = args.dim;
+  float partial[kMaxHeadDim], p[kCacheBlock];
+  float running_max = 0.0f, running_sum = 0.0f;
+  for (int64_t begin = 0; begin < visible; begin += kCacheBlock) {
+    const int64_t count = std::min(kCacheBlock, visible - begin);
+    const T* keys = static_cast<const T*>(args.k_blocks[begin / kCacheBlock]);
+    const T* values = static_cast<const T*>(args.v_blocks[begin / kCacheBlock]);
+    float max = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+    for (int64_t j = 0; j < count; ++j) {
+      float score = 0.0f;
+      for (int64_t d = 0; d < dim; ++d) score += q[d] * to_f32(keys[j * dim + d]);
+      p[j] = score * args.scale;
+      max = std::max(max, p[j]);
+    }
+    std::fill(partial, partial + dim, 0.0f);
+    for (int64_t j = 0; j < count; ++j) {
+      p[j] = std::exp(p[j] - max);
+      sum += p[j];
+      for (int64_t d = 0; d < dim; ++d) partial[d] += p[j] * to_f32(values[j * dim + d]);
+    }
+    const float new_max = begin == 0 ? max : std::max(running_max, max);
+    const float keep = begin == 0 ? 0.0f : std::exp(running_max - new_max), take = std::exp(max - new_max);
+    for (int64_t d = 0; d < dim; ++d) out[d] = (begin == 0 ? 0.0f : out[d] * keep) + partial[d] * take;
+    running_sum = running_sum * keep + sum * take;
+    running_max = new_max;
+  }
+  for (int64_t d = 0; d < dim; ++d) out[d] /= running_sum;
+}
+
+template <typename T>
+void attention(const AttentionArgs& args) {
+  for (int64_t r = 0; r < args.rows; ++r) {
+    for (int64_t h = 0; h < args.group; ++h) {
+      attend<T>(args, args.q + r * args.q_stride + h * args.dim, args.first_visible + r,
+                args.out + r * args.out_stride + h * args.dim);
+    }
+  }
+}
+
+uint64_t read_stream(const uint8_t* data, size_t bytes, int streams) {
+  const size_t words = bytes / sizeof(uint64_t) / static_cast<size_t>(streams);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < words; ++i) {
+    for (int s = 0; s < streams; ++s) {
+      uint64_t word;
+      std::memcpy(&word, data + (static_cast<size_t>(s) * words + i) * sizeof word, sizeof word);
+      sum += word;
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+const Kernels kScalarKernels = {
+    "scalar", quantize_row, linear_int8, linear_float, rms_norm, rope, silu_mul, add,
+    attention<uint16_t>, attention<float>, to_f16, read_stream,
+};
+
+}  // namespace edge_kit
