@@ -1,0 +1,307 @@
+"""Builds the native core with the machine's C++ compiler: `python -m lite_runtime.build`.
+
+Needs nothing but Python and a compiler: $CXX, else c++, g++ or clang++, else the `ziglang` wheel. Objects and
+test programs go to build/native/<variant>/, the library to lite_runtime/ (sanitized and cross-compiled ones
+to build/, unless --out says otherwise). What is up to date is not built again.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+ROOT = PACKAGE.parent
+SOURCES = PACKAGE / "src"
+TESTS = ROOT / "tests" / "native"
+ISA_FLAGS = SOURCES / "kernels" / "flags.txt"
+
+COMMON_FLAGS = [
+    "-std=c++17", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-pthread",
+    # Results are promised bit for bit: no fused or reordered floating point behind the source's back.
+    "-ffp-contract=off", "-fno-fast-math", "-Wall", "-Wextra",
+]
+
+
+class BuildError(Exception):
+    """The build cannot go on; the text says what to do."""
+
+
+class Compiler:
+    """A C++ compiler command, and what it compiles for."""
+
+    def __init__(self, command: list[str]):
+        self.is_zig = "ziglang" in command or Path(command[0]).name.startswith("zig")
+        if self.is_zig and "-target" not in command:
+            command = command + ["-target", _zig_target()]
+        self.command = command
+        try:
+            done = subprocess.run(command + ["-dumpmachine"], capture_output=True, text=True)
+        except OSError as error:
+            raise BuildError(f"the C++ compiler '{shlex.join(command)}' cannot be started: {error}") from None
+        # zig answers with its native machine, so there the target that was asked for counts.
+        triple = command[command.index("-target") + 1] if self.is_zig else done.stdout.strip()
+        if not triple:
+            raise BuildError(f"'{shlex.join(command)} -dumpmachine' names no machine: is it GCC or Clang?\n"
+                             + done.stderr.strip())
+        self.arch = {"arm64": "aarch64", "amd64": "x86_64"}.get(triple.split("-")[0], triple.split("-")[0])
+        self.is_macos = "darwin" in triple or "macos" in triple
+
+    @property
+    def is_native(self) -> bool:
+        """Whether what it builds runs in the Python at hand."""
+        return self.arch == host_arch() and self.is_macos == (sys.platform == "darwin")
+
+    @property
+    def library_name(self) -> str:
+        return "libedge_kit.dylib" if self.is_macos else "libedge_kit.so"
+
+    def base_flags(self) -> list[str]:
+        """The oldest CPU that a build must run on; faster paths are chosen at run time."""
+        if self.is_zig or self.is_macos:
+            return []
+        return {"x86_64": ["-march=x86-64"], "aarch64": ["-march=armv8-a"]}.get(self.arch, [])
+
+    def static_runtime_flags(self) -> list[str]:
+        """Links GCC's own libraries in where their archives are there, so that the .so needs libc only."""
+        if self.is_zig or self.is_macos:
+            return []
+        query = self.command + ["-print-file-name=libstdc++.a"]
+        archive = subprocess.run(query, capture_output=True, text=True).stdout.strip()
+        return ["-static-libgcc", "-static-libstdc++"] if os.path.isabs(archive) else []
+
+
+def host_arch() -> str:
+    machine = platform.machine().lower()
+    return {"arm64": "aarch64", "amd64": "x86_64"}.get(machine, machine)
+
+
+def _zig_target() -> str:
+    # An explicit target makes zig compile for the baseline CPU and an old libc instead of this machine's.
+    return f"{host_arch()}-macos.11.0" if sys.platform == "darwin" else f"{host_arch()}-linux-gnu.2.17"
+
+
+def find_compiler() -> Compiler:
+    if os.environ.get("CXX"):
+        return Compiler(shlex.split(os.environ["CXX"]))
+    for name in ("c++", "g++", "clang++"):
+        if shutil.which(name):
+            return Compiler([name])
+    if importlib.util.find_spec("ziglang"):
+        return Compiler([sys.executable, "-m", "ziglang", "c++"])
+    raise BuildError("no C++ compiler found (tried $CXX, c++, g++, clang++ and the ziglang wheel). "
+                     "Install one: 'apt install g++' (Debian, Ubuntu), 'dnf install gcc-c++' (Fedora), "
+                     "'xcode-select --install' (macOS), or anywhere 'pip install ziglang'")
+
+
+def read_isa_flags(arch: str) -> dict[str, list[str]]:
+    """File name under src/kernels -> its own compiler flags, for one architecture."""
+    flags: dict[str, list[str]] = {}
+    if ISA_FLAGS.exists():
+        for line in ISA_FLAGS.read_text().splitlines():
+            words = line.split("#")[0].split()
+            if len(words) > 2 and words[1] == arch:
+                flags[words[0]] = words[2:]
+    return flags
+
+
+def _newest(paths) -> float:
+    return max((p.stat().st_mtime if p.exists() else float("inf") for p in paths), default=0.0)
+
+
+def _dependencies(depfile: Path) -> list[Path]:
+    if not depfile.exists():
+        return []
+    text = depfile.read_text().replace("\\\n", " ").split(":", 1)[-1].replace("\\ ", "\0")
+    return [Path(name.replace("\0", " ")) for name in text.split()]
+
+
+def _produce(output: Path, inputs: list[Path], command: list[str], note: Path) -> None:
+    """Runs `command -o output` unless output is newer than its inputs and `note` holds the same command.
+
+    The output appears whole or not at all.
+    """
+    command_text = shlex.join(command + ["-o", str(output)])
+    if (output.exists() and note.exists() and note.read_text() == command_text
+            and _newest(inputs) < output.stat().st_mtime):
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(f"{output.name}.{os.getpid()}.part")
+    started = time.time()
+    done = subprocess.run(command + ["-o", str(partial)], capture_output=True, text=True)
+    if done.returncode != 0:
+        partial.unlink(missing_ok=True)
+        raise BuildError(f"{shlex.join(command)}\n{done.stdout}{done.stderr}\nbuilding {output.name} failed")
+    sys.stderr.write(done.stderr)
+    os.utime(partial, (started, started))  # a source saved while the compiler ran counts as newer
+    os.replace(partial, output)
+    note.write_text(command_text)
+
+
+class Build:
+    """One variant (release, debug, sanitized) for one compiler."""
+
+    def __init__(self, compiler: Compiler, debug: bool = False, sanitize: str = "", jobs: int = 2):
+        self.compiler = compiler
+        self.sanitize = sanitize
+        self.jobs = jobs
+        self.variant = sanitize.replace(",", "-") or ("debug" if debug else "release")
+        if not compiler.is_native:
+            self.variant = f"{compiler.arch}-{'macos' if compiler.is_macos else 'linux'}-{self.variant}"
+        self.directory = ROOT / "build" / "native" / self.variant
+        self.flags = COMMON_FLAGS + compiler.base_flags() + (["-O1", "-g"] if debug or sanitize else ["-O3"])
+        if sanitize:
+            self.flags += [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+        self.isa_flags = read_isa_flags(compiler.arch)
+        self.version_flag = f'-DEK_VERSION="{read_version()}"'
+
+    def default_out(self) -> Path:
+        return PACKAGE if self.variant == "release" else self.directory
+
+    @contextlib.contextmanager
+    def lock(self):
+        """One build of a variant at a time: objects are shared by whoever works in this checkout."""
+        import fcntl
+
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with open(self.directory / "lock", "w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+    def _compile(self, source: Path, top: Path, folder: str) -> Path:
+        output = self.directory / folder / source.relative_to(top).with_suffix(".o")
+        depfile = output.with_suffix(".d")
+        isa = self.isa_flags.get(source.name, []) if source.parent == SOURCES / "kernels" else []
+        includes = [f"-I{PACKAGE / 'include'}", f"-I{SOURCES}"]
+        if top == TESTS:
+            includes.append(f"-I{TESTS}")
+        depfile.parent.mkdir(parents=True, exist_ok=True)
+        command = (self.compiler.command + self.flags + isa + includes
+                   + [self.version_flag, "-MMD", "-MF", str(depfile), "-c", str(source)])
+        _produce(output, [source] + _dependencies(depfile), command, output.with_suffix(".cmd"))
+        return output
+
+    def _compile_all(self, sources: list[Path], top: Path, folder: str) -> list[Path]:
+        with ThreadPoolExecutor(self.jobs) as pool:
+            return list(pool.map(lambda source: self._compile(source, top, folder), sources))
+
+    def objects(self) -> list[Path]:
+        sources = sorted(SOURCES.rglob("*.cc"))
+        if not sources:
+            raise BuildError(f"no native sources under {SOURCES}: an installed wheel brings the library "
+                             "ready-made, building needs a checkout or the sdist")
+        return self._compile_all(sources, SOURCES, "obj")
+
+    def _link_flags(self) -> list[str]:
+        flags = ["-pthread"] + ([f"-fsanitize={self.sanitize}"] if self.sanitize else [])
+        return flags if self.sanitize else flags + self.compiler.static_runtime_flags()
+
+    def _export_flags(self) -> tuple[list[str], list[Path]]:
+        """Only the C API leaves the library, whatever the standard library's headers mark as visible."""
+        if self.compiler.is_macos:
+            flags = ["-dynamiclib", f"-Wl,-install_name,@rpath/{self.compiler.library_name}"]
+            if self.compiler.is_zig:  # its linker knows no export list; hidden visibility has to do
+                return flags, []
+            exports, text = self.directory / "exports.txt", "_ek_*\n"
+            flags.append(f"-Wl,-exported_symbols_list,{exports}")
+        else:
+            exports, text = self.directory / "exports.map", "{ global: ek_*; local: *; };\n"
+            flags = ["-shared", f"-Wl,--version-script={exports}", "-Wl,-z,defs"]
+            if self.sanitize:
+                flags.remove("-Wl,-z,defs")  # the sanitizer's runtime comes with the program
+        if not exports.exists() or exports.read_text() != text:
+            exports.write_text(text)
+        return flags, [exports]
+
+    def library(self, out: Path | None = None) -> Path:
+        with self.lock():
+            objects = self.objects()
+            flags, extra = self._export_flags()
+            library = (out or self.default_out()) / self.compiler.library_name
+            command = self.compiler.command + [str(o) for o in objects] + flags + self._link_flags()
+            _produce(library, objects + extra, command, self.directory / "library.cmd")
+            return library
+
+    def tests(self) -> list[Path]:
+        """Builds every tests/native/*_test.cc and fuzz_*.cc into a program of its own."""
+        with self.lock():
+            objects = self.objects()
+            sources = sorted(TESTS.glob("*_test.cc")) + sorted(TESTS.glob("fuzz_*.cc"))
+            programs = []
+            for test in self._compile_all(sources, TESTS, "test-obj"):
+                program = self.directory / "tests" / test.stem
+                command = self.compiler.command + [str(test)] + [str(o) for o in objects] + self._link_flags()
+                _produce(program, [test] + objects, command, test.with_suffix(".link.cmd"))
+                programs.append(program)
+            return programs
+
+    def run_tests(self) -> int:
+        """Runs the *_test programs one after the other; returns how many failed."""
+        programs = [p for p in self.tests() if p.name.endswith("_test")]
+        failed = 0
+        for program in programs:
+            print(f"[{self.variant}] {program.name}", flush=True)
+            try:
+                command = _sanitizer_prefix(self.sanitize) + [str(program)]
+                status = subprocess.run(command, cwd=ROOT, timeout=600).returncode
+                result = f"exit status {status}" if status else ""
+            except subprocess.TimeoutExpired:
+                result = "no end after 600 s"
+            if result:
+                print(f"[{self.variant}] {program.name} FAILED: {result}", flush=True)
+                failed += 1
+        print(f"[{self.variant}] {len(programs) - failed} of {len(programs)} native test programs passed")
+        return failed
+
+
+def _sanitizer_prefix(sanitize: str) -> list[str]:
+    # The thread sanitizers of older compilers die on kernels that randomize more address bits than they know.
+    if "thread" in sanitize and shutil.which("setarch"):
+        if subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0:
+            return ["setarch", "-R"]
+    return []
+
+
+def read_version() -> str:
+    """The kit's version, which stands in edge_kit/__init__.py alone."""
+    init = ROOT / "edge_kit" / "__init__.py"
+    if init.exists():
+        for line in init.read_text().splitlines():
+            if line.startswith("__version__"):
+                return line.split("=")[1].strip().strip("\"'")
+    return "unknown"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m lite_runtime.build", description=__doc__.split("\n")[0])
+    parser.add_argument("action", nargs="?", choices=["build", "run-tests"], default="build")
+    parser.add_argument("--debug", action="store_true", help="-O1 -g in place of -O3")
+    parser.add_argument("--sanitize", default="", metavar="LIST", help="address,undefined or thread")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the library goes (default: lite_runtime/)")
+    parser.add_argument("--tests", action="store_true", help="build tests/native too")
+    parser.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1))
+    options = parser.parse_args(arguments)
+    try:
+        build = Build(find_compiler(), options.debug, options.sanitize, options.jobs)
+        if options.action == "run-tests":
+            return 1 if build.run_tests() else 0
+        print(build.library(options.out))
+        for program in build.tests() if options.tests else []:
+            print(program)
+    except BuildError as error:
+        print(f"edge-kit build: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
