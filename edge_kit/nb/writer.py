@@ -1,0 +1,162 @@
+"""Writes a `.nb` file tensor by tensor, each tensor's data at a multiple of 64 bytes in the file.
+
+A tensor's FlatBuffer is laid out by hand with its data vector last, so the payload streams straight to the
+file: peak memory is one chunk. The padding before the FlatBuffer, which the format leaves free, puts the
+payload on its boundary.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import numpy as np
+
+from edge_kit.nb import format as nb
+from edge_kit.nb.program import Program, encode
+from lite_runtime.errors import UsageError
+
+# Offsets inside the FlatBuffer of a ParamDesc, all relative to its start. Forward offsets are unsigned, so
+# everything a table points to lies behind it; a vtable may lie before its table.
+_PARAM_VTABLE = struct.Struct("<HHHHHH")  # bytes, table bytes, then the slots of ParamDesc
+_TENSOR_VTABLE = struct.Struct("<HHHHHHH")  # bytes, table bytes, then the slots of ParamTensor
+_PARAM_VTABLE_AT = 4
+_PARAM_AT = 16
+_TENSOR_VTABLE_AT = 32
+_TENSOR_AT = 48
+_NAME_AT = 72
+_CHUNK_BYTES = 1 << 24
+
+
+def param_prefix(name: str, dtype: str, shape: tuple, nbytes: int) -> bytes:
+    """The ParamDesc FlatBuffer up to and with the data vector's length; the data follows directly."""
+    text = name.encode("utf-8")
+    lod_at = _NAME_AT + 4 + len(text) + 1
+    lod_at += -lod_at % 4
+    dim_at = lod_at + 4
+    dim_at += (4 - dim_at) % 8  # the int64 sizes behind the length lie on 8 bytes
+    data_at = dim_at + 4 + 8 * len(shape)
+    prefix = bytearray(data_at + 4)
+    put = struct.pack_into
+    put("<I", prefix, 0, _PARAM_AT)
+    # ParamDesc: [vtable, name, variable, variable_type]; no version, as in the files that opt writes.
+    _PARAM_VTABLE.pack_into(prefix, _PARAM_VTABLE_AT, _PARAM_VTABLE.size, 13, 0, 4, 12, 8)
+    put("<iIIB", prefix, _PARAM_AT, _PARAM_AT - _PARAM_VTABLE_AT, _NAME_AT - _PARAM_AT - 4,
+        _TENSOR_AT - _PARAM_AT - 8, nb.ParamDesc.LOD_TENSOR)
+    # LoDTensorDesc: [vtable, lod, dim, data_type, data].
+    _TENSOR_VTABLE.pack_into(prefix, _TENSOR_VTABLE_AT, _TENSOR_VTABLE.size, 20, 0, 4, 8, 12, 16)
+    put("<iIIiI", prefix, _TENSOR_AT, _TENSOR_AT - _TENSOR_VTABLE_AT, lod_at - _TENSOR_AT - 4,
+        dim_at - _TENSOR_AT - 8, int(nb.ELEMENT_TYPES[dtype]), data_at - _TENSOR_AT - 16)
+    put("<I", prefix, _NAME_AT, len(text))
+    prefix[_NAME_AT + 4 : _NAME_AT + 4 + len(text)] = text
+    put(f"<I{len(shape)}q", prefix, dim_at, len(shape), *shape)
+    put("<I", prefix, data_at, nbytes)
+    return bytes(prefix)
+
+
+def _chunks(data):
+    """The pieces of an array or of an iterable of arrays or bytes, as byte views of bounded size."""
+    pieces = [data] if isinstance(data, (np.ndarray, bytes, bytearray, memoryview)) else data
+    for piece in pieces:
+        if isinstance(piece, np.ndarray):
+            piece = np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
+        view = memoryview(piece).cast("B")
+        for start in range(0, len(view), _CHUNK_BYTES):
+            yield view[start : start + _CHUNK_BYTES]
+
+
+class NbWriter:
+    """Writes beside `path` and renames at the end of the `with` block; on any error nothing is left.
+
+        with NbWriter("model.nb", program, "v2.13-rc") as writer:
+            writer.add("linear_0.w_0", "int8", (96, 24, 16, 4), tiles)
+
+    `program` is a Program or an encoded one (bytes). Stock Paddle Lite reads the tensors in the order of the
+    file and looks them up by name; opt writes them sorted by name. Every persistable variable of the program
+    must be added (the feed and fetch lists apart), and nothing twice.
+    """
+
+    def __init__(self, path, program, opt_version: str):
+        self.path = os.fspath(path)
+        self._partial = self.path + ".partial"
+        version = opt_version.encode("ascii")
+        if len(version) >= nb.OPT_VERSION_BYTES:
+            raise UsageError(f"opt version {opt_version!r} has {len(version)} characters; at most 15 fit")
+        encoded = encode(program) if isinstance(program, Program) else program
+        self._names: set = set()
+        self._largest = 0
+        try:
+            self._file = open(self._partial, "wb")
+        except OSError as error:
+            raise UsageError(f"{self._partial}: cannot be written: {error.strerror}") from None
+        try:
+            self._file.write(nb.FILE_HEADER.pack(nb.META_VERSION, version, len(encoded)))
+            self._file.write(encoded)
+            self._params_header_at = self._file.tell()
+            self._file.write(bytes(nb.PARAMS_HEADER.size))
+        except BaseException:
+            self.abort()
+            raise
+
+    def add(self, name: str, dtype: str, shape, data) -> None:
+        """Appends a tensor. `data` is an array, bytes, or an iterable of them, in row-major order, which
+        together hold exactly the bytes that dtype (NumPy's name) and shape ask for."""
+        if dtype not in nb.ELEMENT_TYPES:
+            raise UsageError(f"tensor {name}: a .nb file has no element type {dtype}")
+        if name in self._names:
+            raise UsageError(f"tensor {name}: added twice")
+        if len(self._names) == nb.MAX_TENSORS:
+            raise UsageError(f"tensor {name}: a .nb file holds at most {nb.MAX_TENSORS} tensors")
+        shape = tuple(int(size) for size in shape)
+        nbytes = nb.ELEMENT_SIZES[dtype]
+        for size in shape:
+            nbytes *= size
+        if nbytes >= nb.MAX_RECORD_BYTES:
+            raise UsageError(f"tensor {name}: {dtype} {list(shape)} takes {nbytes} bytes; a .nb file allows 4 GiB")
+        prefix = param_prefix(name, dtype, shape, nbytes)
+        data_at = self._file.tell() + nb.RECORD_HEADER.size + len(prefix)
+        padding = -data_at % nb.ALIGNMENT
+        tail = -nbytes % 4  # the next record's sizes then lie on 4 bytes
+        offset = 4 + padding
+        total = offset + len(prefix) + nbytes + tail
+        if total > nb.MAX_RECORD_BYTES:
+            raise UsageError(f"tensor {name}: a record of {total} bytes; a .nb file allows 4 GiB")
+        self._file.write(nb.RECORD_HEADER.pack(total, offset) + bytes(padding) + prefix)
+        written = 0
+        for chunk in _chunks(data):
+            written += len(chunk)
+            if written <= nbytes:
+                self._file.write(chunk)
+        if written != nbytes:
+            raise UsageError(f"tensor {name}: {dtype} {list(shape)} takes {nbytes} bytes, {written} were given")
+        self._file.write(bytes(tail))
+        self._names.add(name)
+        self._largest = max(self._largest, nbytes)
+
+    def close(self) -> None:
+        """Patches the counts and puts the file in its place."""
+        try:
+            self._file.seek(self._params_header_at)
+            self._file.write(
+                nb.PARAMS_HEADER.pack(0, 0, nb.PARAMS_HEADER_BYTES, len(self._names), self._largest)
+            )
+            self._file.close()
+            os.replace(self._partial, self.path)
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Gives up: removes what was written."""
+        self._file.close()
+        if os.path.exists(self._partial):
+            os.remove(self._partial)
+
+    def __enter__(self) -> NbWriter:
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
