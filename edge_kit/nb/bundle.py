@@ -7,9 +7,9 @@ both open the same file. It holds the tokenizer, the configuration, the licence 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
+import struct
 import zipfile
 from typing import Dict, Mapping
 
@@ -19,36 +19,8 @@ from lite_runtime.errors import FileFormatError
 MANIFEST = "manifest.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal content gives equal bytes
 _CHUNK_BYTES = 1 << 22
-
-
-def _archive(files: Mapping[str, bytes], offset: int) -> bytes:
-    """The archive's bytes, its offsets counted from the start of the `.nb` file."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(_Shifted(stream, offset), "w", zipfile.ZIP_STORED) as archive:
-        for name in sorted(files):
-            entry = zipfile.ZipInfo(name, _EPOCH)
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, files[name])
-    return stream.getvalue()
-
-
-class _Shifted:
-    """A stream that reports positions `offset` bytes further on than they are."""
-
-    def __init__(self, stream, offset: int):
-        self._stream = stream
-        self._offset = offset
-
-    def tell(self) -> int:
-        return self._stream.tell() + self._offset
-
-    def seek(self, position: int, whence: int = 0) -> int:
-        if whence == 0:
-            position -= self._offset
-        return self._stream.seek(position, whence) + self._offset
-
-    def __getattr__(self, name):
-        return getattr(self._stream, name)
+# What zipfile raises for an archive that is not sound.
+_DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, EOFError, RuntimeError, ValueError, struct.error)
 
 
 def write_bundle(path, files: Mapping[str, bytes]) -> None:
@@ -58,12 +30,15 @@ def write_bundle(path, files: Mapping[str, bytes]) -> None:
     """
     with NbFile(path) as model:
         end = model.params_end
-    archive = _archive(files, end)
     with open(path, "r+b") as file:
         try:
             file.truncate(end)
             file.seek(end)
-            file.write(archive)
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for name in sorted(files):
+                    entry = zipfile.ZipInfo(name, _EPOCH)
+                    entry.external_attr = 0o644 << 16
+                    archive.writestr(entry, files[name])
         except BaseException:
             file.truncate(end)
             raise
@@ -87,7 +62,7 @@ def read_bundle(path) -> Dict[str, bytes]:
             ):
                 raise zipfile.BadZipFile("its entries do not fit behind the tensors")
             return {entry.filename: archive.read(entry) for entry in entries}
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, EOFError, RuntimeError, ValueError, NotImplementedError) as error:
+    except _DAMAGED as error:
         raise FileFormatError(
             f"{path}: the bundle behind the last tensor (bytes {end} to {size}) is damaged or cut short: {error}. "
             "Copy or download the file again."

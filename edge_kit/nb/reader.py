@@ -172,6 +172,11 @@ class NbFile:
                     f"{len(self.tensors)} tensors. Export the model again."
                 )
 
+    @property
+    def data(self) -> mmap.mmap:
+        """The whole file, mapped."""
+        return self._map
+
     def array(self, name: str) -> np.ndarray:
         """A read-only view of a tensor in the mapping: no bytes are copied."""
         tensor = self.tensors[name]

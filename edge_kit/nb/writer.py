@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import struct
+from typing import Callable, Optional
 
 import numpy as np
 
 from edge_kit.nb import format as nb
+from edge_kit.nb.bundle import model_digest, write_bundle
 from edge_kit.nb.program import Program, encode
+from edge_kit.nb.reader import NbFile
 from lite_runtime.errors import UsageError
 
 # Offsets inside the FlatBuffer of a ParamDesc, all relative to its start. Forward offsets are unsigned, so
@@ -73,11 +76,13 @@ class NbWriter:
 
     `program` is a Program or an encoded one (bytes). Stock Paddle Lite reads the tensors in the order of the
     file and looks them up by name; opt writes them sorted by name. Every persistable variable of the program
-    must be added (the feed and fetch lists apart), and nothing twice.
+    must be added (the feed and fetch lists apart), and nothing twice. `bundle`, if given, is called with the
+    model's digest (see bundle.model_digest) when all tensors are there and returns the bundle's files.
     """
 
-    def __init__(self, path, program, opt_version: str):
+    def __init__(self, path, program, opt_version: str, bundle: Optional[Callable[[str], dict]] = None):
         self.path = os.fspath(path)
+        self._bundle = bundle
         self._partial = self.path + ".partial"
         version = opt_version.encode("ascii")
         if len(version) >= nb.OPT_VERSION_BYTES:
@@ -134,13 +139,17 @@ class NbWriter:
         self._largest = max(self._largest, nbytes)
 
     def close(self) -> None:
-        """Patches the counts and puts the file in its place."""
+        """Patches the counts, opens the result as a reader would, appends the bundle and renames."""
         try:
             self._file.seek(self._params_header_at)
             self._file.write(
                 nb.PARAMS_HEADER.pack(0, 0, nb.PARAMS_HEADER_BYTES, len(self._names), self._largest)
             )
             self._file.close()
+            if self._bundle is None:
+                NbFile(self._partial).close()
+            else:
+                write_bundle(self._partial, self._bundle(model_digest(self._partial)))
             os.replace(self._partial, self.path)
         except BaseException:
             self.abort()
