@@ -75,9 +75,12 @@ def read_manifest(path) -> dict:
     if content is None:
         raise FileFormatError(f"{path}: its bundle has no {MANIFEST}. Export the model again.")
     try:
-        return json.loads(content)
-    except ValueError as error:
+        manifest = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path}: {MANIFEST} in its bundle is no JSON: {error}") from None
+    if not isinstance(manifest, dict):
+        raise FileFormatError(f"{path}: {MANIFEST} in its bundle is no JSON object. Export the model again.")
+    return manifest
 
 
 def model_digest(path) -> str:

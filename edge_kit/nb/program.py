@@ -57,6 +57,18 @@ class Program:
     ops: List[Op]
     vars: List[Var]
 
+    @property
+    def inputs(self) -> List[str]:
+        """Variables that the feed ops fill, by column."""
+        feeds = sorted((op for op in self.ops if op.type == "feed"), key=lambda op: op.attr("col", 0))
+        return [name for op in feeds for name in op.outputs.get("Out", [])]
+
+    @property
+    def outputs(self) -> List[str]:
+        """Variables that the fetch ops return, by column."""
+        fetches = sorted((op for op in self.ops if op.type == "fetch"), key=lambda op: op.attr("col", 0))
+        return [name for op in fetches for name in op.inputs.get("X", [])]
+
 
 # Attribute type -> (slot, kind of field, struct code).
 _FIELDS = {

@@ -57,11 +57,13 @@ def param_prefix(name: str, dtype: str, shape: tuple, nbytes: int) -> bytes:
     return bytes(prefix)
 
 
-def _chunks(data):
+def _chunks(name: str, dtype: str, data):
     """The pieces of an array or of an iterable of arrays or bytes, as byte views of bounded size."""
     pieces = [data] if isinstance(data, (np.ndarray, bytes, bytearray, memoryview)) else data
     for piece in pieces:
         if isinstance(piece, np.ndarray):
+            if piece.dtype != dtype:
+                raise UsageError(f"tensor {name}: declared as {dtype}, given as {piece.dtype}")
             piece = np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
         view = memoryview(piece).cast("B")
         for start in range(0, len(view), _CHUNK_BYTES):
@@ -128,7 +130,7 @@ class NbWriter:
             raise UsageError(f"tensor {name}: a record of {total} bytes; a .nb file allows 4 GiB")
         self._file.write(nb.RECORD_HEADER.pack(total, offset) + bytes(padding) + prefix)
         written = 0
-        for chunk in _chunks(data):
+        for chunk in _chunks(name, dtype, data):
             written += len(chunk)
             if written <= nbytes:
                 self._file.write(chunk)
