@@ -1,0 +1,14 @@
+"""64-bit ARM: Raspberry Pi and other boards, Apple silicon, ARM servers."""
+
+from __future__ import annotations
+
+from .target import Target
+
+TARGET = Target(
+    name="arm",
+    description="64-bit ARM board, server or Apple-silicon Mac",
+    opt_place="arm",
+    kernel_target=4,
+    triple="aarch64-linux-gnu",
+    isa_levels=("scalar",),
+)

@@ -1,0 +1,14 @@
+"""PCs and servers with a 64-bit x86 processor."""
+
+from __future__ import annotations
+
+from .target import Target
+
+TARGET = Target(
+    name="x86",
+    description="x86-64 PC, server or Intel Mac",
+    opt_place="x86",
+    kernel_target=2,
+    triple="x86_64-linux-gnu",
+    isa_levels=("avx512-vnni", "avx-vnni", "avx2", "scalar"),
+)
