@@ -15,19 +15,18 @@ from paddle.base.layer_helper import LayerHelper
 from edge_kit.nb.tiles import tileable
 
 
-def _parameter(layer: nn.Layer, name: str, shape: list[int], dtype: str = "float32"):
-    """A parameter whose name in the program is `name`, the name it has in the `.nb` file."""
-    attr = paddle.ParamAttr(name=name, initializer=nn.initializer.Constant(0), trainable=False)
+def _parameter(layer: nn.Layer, shape: list[int], dtype: str = "float32"):
+    attr = paddle.ParamAttr(initializer=nn.initializer.Constant(0), trainable=False)
     return layer.create_parameter(shape, attr=attr, dtype=dtype)
 
 
 class FloatLinear(nn.Layer):
     """y = x W^T + b with W fp32 [N, K]."""
 
-    def __init__(self, name: str, k: int, n: int, bias: bool):
+    def __init__(self, k: int, n: int, bias: bool):
         super().__init__()
-        self.weight = _parameter(self, f"{name}.weight", [n, k])
-        self.bias = _parameter(self, f"{name}.bias", [n]) if bias else None
+        self.weight = _parameter(self, [n, k])
+        self.bias = _parameter(self, [n]) if bias else None
 
     def forward(self, x):
         y = paddle.matmul(x, self.weight, transpose_y=True)
@@ -41,14 +40,14 @@ class Int8Linear(nn.Layer):
     divide, else as [N, K].
     """
 
-    def __init__(self, name: str, k: int, n: int, bias: bool):
+    def __init__(self, k: int, n: int, bias: bool):
         super().__init__()
         self.k, self.n = k, n
         self.tiled = tileable(n, k)
         shape = [n // 16, k // 4, 16, 4] if self.tiled else [n, k]
-        self.weight = _parameter(self, f"{name}.weight", shape, "int8")
-        self.scale = _parameter(self, f"{name}.scale", [n])
-        self.bias = _parameter(self, f"{name}.bias", [n]) if bias else None
+        self.weight = _parameter(self, shape, "int8")
+        self.scale = _parameter(self, [n])
+        self.bias = _parameter(self, [n]) if bias else None
 
     def forward(self, x):
         weight = self.weight.astype("float32")
@@ -59,9 +58,9 @@ class Int8Linear(nn.Layer):
 
 
 class FloatEmbedding(nn.Layer):
-    def __init__(self, name: str, n: int, k: int):
+    def __init__(self, n: int, k: int):
         super().__init__()
-        self.weight = _parameter(self, f"{name}.weight", [n, k])
+        self.weight = _parameter(self, [n, k])
 
     def forward(self, ids):
         return gather_rows(self.weight, ids)
@@ -82,20 +81,20 @@ def gather_rows(table, ids):
 class Int8Embedding(nn.Layer):
     """Rows of an int8 table [N, K] times one scale per row [N, 1]."""
 
-    def __init__(self, name: str, n: int, k: int):
+    def __init__(self, n: int, k: int):
         super().__init__()
-        self.weight = _parameter(self, f"{name}.weight", [n, k], "int8")
-        self.scale = _parameter(self, f"{name}.scale", [n, 1])
+        self.weight = _parameter(self, [n, k], "int8")
+        self.scale = _parameter(self, [n, 1])
 
     def forward(self, ids):
         return gather_rows(self.weight, ids).astype("float32") * gather_rows(self.scale, ids)
 
 
 class RMSNorm(nn.Layer):
-    def __init__(self, name: str, k: int, eps: float):
+    def __init__(self, k: int, eps: float):
         super().__init__()
         self.eps = eps
-        self.weight = _parameter(self, f"{name}.weight", [k])
+        self.weight = _parameter(self, [k])
 
     def forward(self, x):
         mean_square = paddle.mean(x * x, axis=-1, keepdim=True)
@@ -105,9 +104,9 @@ class RMSNorm(nn.Layer):
 class RotaryTable(nn.Layer):
     """cos and sin [T, D] of position times inverse frequency, computed in the program."""
 
-    def __init__(self, name: str, dim: int):
+    def __init__(self, dim: int):
         super().__init__()
-        self.inv_freq = _parameter(self, f"{name}.inv_freq", [1, dim // 2])
+        self.inv_freq = _parameter(self, [1, dim // 2])
 
     def forward(self, positions):
         angle = paddle.matmul(paddle.reshape(paddle.cast(positions, "float32"), [-1, 1]), self.inv_freq)
@@ -124,14 +123,14 @@ def apply_rotary(x, cos, sin):
 
 
 class Attention(nn.Layer):
-    def __init__(self, name: str, config, linear):
+    def __init__(self, config, linear):
         super().__init__()
         self.n_heads, self.n_kv_heads, self.dim = config.n_heads, config.n_kv_heads, config.head_dim
         q_size, kv_size = self.n_heads * self.dim, self.n_kv_heads * self.dim
-        self.q_proj = linear(f"{name}.q_proj", config.hidden_size, q_size, config.qkv_bias)
-        self.k_proj = linear(f"{name}.k_proj", config.hidden_size, kv_size, config.qkv_bias)
-        self.v_proj = linear(f"{name}.v_proj", config.hidden_size, kv_size, config.qkv_bias)
-        self.o_proj = linear(f"{name}.o_proj", q_size, config.hidden_size, False)
+        self.q_proj = linear(config.hidden_size, q_size, config.qkv_bias)
+        self.k_proj = linear(config.hidden_size, kv_size, config.qkv_bias)
+        self.v_proj = linear(config.hidden_size, kv_size, config.qkv_bias)
+        self.o_proj = linear(q_size, config.hidden_size, False)
 
     def _heads(self, x, n_heads):
         """[T, heads * D] -> [heads, T, D]"""
@@ -155,25 +154,23 @@ class Attention(nn.Layer):
 
 
 class MLP(nn.Layer):
-    def __init__(self, name: str, config, linear):
+    def __init__(self, config, linear):
         super().__init__()
-        self.gate_proj = linear(f"{name}.gate_proj", config.hidden_size, config.intermediate_size, False)
-        self.up_proj = linear(f"{name}.up_proj", config.hidden_size, config.intermediate_size, False)
-        self.down_proj = linear(f"{name}.down_proj", config.intermediate_size, config.hidden_size, False)
+        self.gate_proj = linear(config.hidden_size, config.intermediate_size, False)
+        self.up_proj = linear(config.hidden_size, config.intermediate_size, False)
+        self.down_proj = linear(config.intermediate_size, config.hidden_size, False)
 
     def forward(self, x):
         return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class DecoderLayer(nn.Layer):
-    def __init__(self, name: str, config, linear):
+    def __init__(self, config, linear):
         super().__init__()
-        self.input_layernorm = RMSNorm(f"{name}.input_layernorm", config.hidden_size, config.rms_norm_eps)
-        self.self_attn = Attention(f"{name}.self_attn", config, linear)
-        self.post_attention_layernorm = RMSNorm(
-            f"{name}.post_attention_layernorm", config.hidden_size, config.rms_norm_eps
-        )
-        self.mlp = MLP(f"{name}.mlp", config, linear)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config, linear)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config, linear)
 
     def forward(self, x, cos, sin, mask, past_key, past_value):
         attention, key, value = self.self_attn(self.input_layernorm(x), cos, sin, mask, past_key, past_value)
@@ -185,20 +182,18 @@ class Decoder(nn.Layer):
     """The whole network.
 
     `quant` is "fp32" or "int8" (channel-wise, embedding and head too). All parameters start as zeros;
-    `edge_kit.export.weights` fills them.
+    `tensors.build_decoder` fills them. Their names here ("layers.0.mlp.up_proj.scale") are those in the file.
     """
 
     def __init__(self, config, quant: str):
         super().__init__()
         linear, embedding = (Int8Linear, Int8Embedding) if quant == "int8" else (FloatLinear, FloatEmbedding)
         self.config = config
-        self.embed_tokens = embedding("embed_tokens", config.vocab_size, config.hidden_size)
-        self.rotary = RotaryTable("rotary", config.head_dim)
-        self.layers = nn.LayerList(
-            [DecoderLayer(f"layers.{i}", config, linear) for i in range(config.n_layers)]
-        )
-        self.norm = RMSNorm("norm", config.hidden_size, config.rms_norm_eps)
-        self.lm_head = linear("lm_head", config.hidden_size, config.vocab_size, False)
+        self.embed_tokens = embedding(config.vocab_size, config.hidden_size)
+        self.rotary = RotaryTable(config.head_dim)
+        self.layers = nn.LayerList([DecoderLayer(config, linear) for _ in range(config.n_layers)])
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.lm_head = linear(config.hidden_size, config.vocab_size, False)
 
     def forward(self, input_ids, positions, attention_mask, past):
         """One forward over T new tokens of one sequence.

@@ -10,23 +10,32 @@ os.environ["FLAGS_enable_pir_api"] = "0"
 
 from lite_runtime.errors import UnsupportedError
 
+from .paddle_program import ParsedProgram, parse_program
 
-def trace_program(config, quant: str) -> bytes:
-    """The serialized ProgramDesc (framework.proto) of `Decoder(config, quant)`, with feed and fetch ops.
 
-    Inputs: input_ids, positions, attention_mask, past_key_0, past_value_0, …; outputs in the order of
-    `Decoder.forward`.
-    """
+def require_old_ir() -> None:
+    """UnsupportedError if Paddle was imported before this module could switch its new IR off."""
     import paddle
-    from paddle.static import InputSpec
-
-    from .decoder import Decoder
 
     if paddle.get_flags("FLAGS_enable_pir_api")["FLAGS_enable_pir_api"]:
         raise UnsupportedError(
             "Paddle was imported with its PIR enabled, whose programs Paddle Lite cannot read; "
             "set FLAGS_enable_pir_api=0 before `import paddle`, or run the exporter in a fresh process"
         )
+
+
+def trace_program(config, quant: str) -> ParsedProgram:
+    """The program of `Decoder(config, quant)`, with feed and fetch ops and the decoder's parameter names.
+
+    Inputs: input_ids, positions, attention_mask, past_key_0, past_value_0, …; outputs in the order of
+    `Decoder.forward`.
+    """
+    require_old_ir()
+    import paddle
+    from paddle.static import InputSpec
+
+    from .decoder import Decoder
+
     with paddle.LazyGuard():
         model = Decoder(config, quant)
     model.eval()
@@ -55,4 +64,6 @@ def trace_program(config, quant: str) -> bytes:
         program = paddle.static.normalize_program(concrete.main_program, feeds, fetches)
     finally:
         paddle.disable_static()
-    return program.desc.serialize_to_string()
+    # Paddle names parameters by a counter of the process; the file has the decoder's own names.
+    names = {parameter.name: name for name, parameter in model.named_parameters()}
+    return parse_program(program.desc.serialize_to_string(), names)

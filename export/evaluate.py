@@ -1,0 +1,46 @@
+"""Runs the dygraph decoder, in fp32 the reference that a `.nb` file is judged against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .checkpoint import open_checkpoint
+from .tensors import CheckpointTensors, build_decoder
+from .trace import require_old_ir
+
+MASKED = -1e9  # added to the score of a key that a query must not see
+
+
+class DygraphSession:
+    """One sequence through a dygraph decoder; the cache grows with every forward."""
+
+    def __init__(self, decoder):
+        config = decoder.config
+        self._decoder = decoder
+        empty = np.zeros((config.n_kv_heads, 0, config.head_dim), np.float32)
+        self._past = [empty] * (2 * config.n_layers)
+        self.length = 0
+
+    def forward(self, ids) -> np.ndarray:
+        """Logits fp32 [T, vocabulary] of the T token ids that follow those of earlier calls."""
+        import paddle
+
+        positions = np.arange(self.length, self.length + len(ids))
+        keys = np.arange(self.length + len(ids))
+        mask = np.where(keys[None, :] <= positions[:, None], 0, MASKED).astype(np.float32)
+        with paddle.no_grad():
+            logits, present = self._decoder(
+                paddle.to_tensor(np.asarray(ids, np.int64)),
+                paddle.to_tensor(positions.astype(np.int64)),
+                paddle.to_tensor(mask),
+                [paddle.to_tensor(past) for past in self._past],
+            )
+        self._past = [tensor.numpy() for tensor in present]
+        self.length += len(ids)
+        return logits.numpy()
+
+
+def checkpoint_logits(spec: str, quant: str = "fp32") -> DygraphSession:
+    """A session over the dygraph decoder of a checkpoint (folder, .gguf, "demo", "random:NAME")."""
+    require_old_ir()
+    return DygraphSession(build_decoder(CheckpointTensors(open_checkpoint(spec), quant)))
