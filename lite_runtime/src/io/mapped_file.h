@@ -1,0 +1,30 @@
+// A whole file, mapped read-only. The pages are the page cache's own: processes that map one file share them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace edge_kit {
+
+class MappedFile {
+ public:
+  // Throws EK_ERR_IO with the system's reason. An empty file maps to no bytes.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+  // Gives back the resident pages that were touched so far, and lets later reads run ahead: opening looks at
+  // a few bytes here and there, for which the kernel maps 16 pages each; decoding then streams.
+  void end_of_open();
+
+ private:
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace edge_kit
