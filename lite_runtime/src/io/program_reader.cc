@@ -178,9 +178,9 @@ Program read_program(FlatBuffer& buffer, const std::string& label) {
                     " blocks; this kit reads programs of one block (no while or conditional ops)");
   }
   Program program;
-  FlatTable version;
+  FlatTable version;  // its number is of no use here, but a damaged table makes a damaged file
   if (root.table(kProgramVersion, "the program's version", &version)) {
-    program.paddle_version = version.scalar<int64_t>(kVersionNumber, 0);
+    version.scalar<int64_t>(kVersionNumber, 0);
   }
   for (const FlatTable& table : blocks[0].tables(kBlockOps, "op")) program.ops.push_back(read_op(table));
   for (const FlatTable& table : blocks[0].tables(kBlockVars, "variable")) read_variable(table, &program);

@@ -17,7 +17,6 @@ struct Variable {
 };
 
 struct Program {
-  int64_t paddle_version = 0;  // 3001001 for 3.1.1
   std::vector<Op> ops;  // block 0
   std::map<std::string, Variable> variables;
   std::vector<std::string> parameters;  // persistable tensors, which the file must hold
