@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from edge_kit.interface import causal_mask
+
 from .checkpoint import open_checkpoint
 from .tensors import CheckpointTensors, build_decoder
 from .trace import require_old_ir
-
-MASKED = -1e9  # added to the score of a key that a query must not see
 
 
 class DygraphSession:
@@ -26,8 +26,7 @@ class DygraphSession:
         import paddle
 
         positions = np.arange(self.length, self.length + len(ids))
-        keys = np.arange(self.length + len(ids))
-        mask = np.where(keys[None, :] <= positions[:, None], 0, MASKED).astype(np.float32)
+        mask = causal_mask(self.length, len(ids))
         with paddle.no_grad():
             logits, present = self._decoder(
                 paddle.to_tensor(np.asarray(ids, np.int64)),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from edge_kit.nb import kernels
 from edge_kit.nb.format import KERNEL_ATTRIBUTE, AttrType, VarType
 from edge_kit.nb.program import Attr, Op, Program, Var
 from lite_runtime.errors import UnsupportedError
 
-from .kernel_picks import kernel_pick
 from .paddle_program import DTYPES, ParsedProgram
 
 # Fields of framework.proto's OpDesc.Attr by attribute type; these are all that the decoder's ops use.
@@ -16,20 +16,20 @@ _LISTS = {AttrType.INTS: "ints", AttrType.FLOATS: "floats", AttrType.STRINGS: "s
 _FETCH_FLOAT = 1  # PRECISION(kFloat): what fetch hands out
 
 
-def preflight(parsed: ParsedProgram, target: str, place: str) -> None:
-    """UnsupportedError listing every op that `place` lacks, each with the layer it comes from."""
+def preflight(parsed: ParsedProgram, target: str) -> None:
+    """UnsupportedError listing every op that the target lacks, each with the layer it comes from."""
     lacking = []
     layer = "the input"
     for op in parsed.ops:
         for var in op.inputs:
             layer = next((n.rsplit(".", 1)[0] for n in var.arguments if n in parsed.parameters), layer)
-        if kernel_pick(op.type, place) is None:
+        if not kernels.has_kernel(op.type):
             lacking.append(f"  {op.type}, in or after {layer}")
     if lacking:
         raise UnsupportedError(
             f"target {target}: Paddle Lite has no kernel that this kit knows for {len(lacking)} op(s) of the model:\n"
             + "\n".join(lacking)
-            + "\nSpell these layers in ops listed in export/kernel_picks.py."
+            + "\nSpell these layers in ops listed in edge_kit/nb/kernels.py."
         )
 
 
@@ -44,7 +44,7 @@ def lower_program(parsed: ParsedProgram, place: str) -> Program:
 
 def _lower_op(op, place: str) -> Op:
     attrs = {attr.name: _lower_attr(op.type, attr) for attr in op.attrs}
-    attrs[KERNEL_ATTRIBUTE] = Attr(AttrType.STRING, kernel_pick(op.type, place))
+    attrs[KERNEL_ATTRIBUTE] = Attr(AttrType.STRING, kernels.pick(op.type, place))
     if op.type == "reshape2":
         attrs["inplace"] = Attr(AttrType.BOOLEAN, True)  # the output shares the input's memory
     if op.type == "fetch":

@@ -79,7 +79,7 @@ def export_model(model: str, target: str, quant: str, optimizer: str, out: str |
 
     with progress.stage("trace program"):
         parsed = trace_program(checkpoint.config, quant)
-        lower.preflight(parsed, target, place)
+        lower.preflight(parsed, target)
     summary.parameters = sum(int(np.prod(shape)) for _, shape in parsed.parameters.values())
 
     tensors = CheckpointTensors(checkpoint, quant)
