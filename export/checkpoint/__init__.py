@@ -1,4 +1,4 @@
-"""Where weights come from: a Hugging Face folder, a GGUF file, the demo, or a random model of a known shape."""
+"""Where weights come from: a Hugging Face folder, a GGUF file, the demo, or a random model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def open_checkpoint(spec: str) -> Checkpoint:
     """Open `spec`: a Hugging Face folder, a .gguf file, `demo`, or `random:NAME`.
 
     Names and shapes of all tensors are checked here; their values when they are read.
-    Raises UsageError (no such thing), FileFormatError (damaged) or UnsupportedError (sound, but not for this kit).
+    Raises UsageError: no such thing; FileFormatError: damaged; UnsupportedError: sound, but not computed here.
     """
     if spec == "demo":
         return _open_demo()
     if spec.startswith("random:"):
-        from .random_model import RandomModel
+        from .random_model import random_model
 
-        return RandomModel(spec[len("random:") :])
+        return random_model(spec[len("random:") :])
     path = Path(spec).expanduser()
     if path.is_dir():
         from .hf_folder import HfFolder

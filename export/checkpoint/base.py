@@ -16,8 +16,8 @@ class Checkpoint:
     """A model's configuration, its tensors (read when asked for) and the files that belong to its text side.
 
     config: the decoder's shape.
-    files: name → bytes of config.json, tokenizer.json, tokenizer_config.json, generation_config.json (always
-        there) and LICENSE (where the source has one).
+    files: name → bytes of config.json, tokenizer.json, tokenizer_config.json (with the chat template) and
+        generation_config.json, and of LICENSE where the source has one.
     source: where it comes from, for people and for the manifest.
     """
 
@@ -29,11 +29,11 @@ class Checkpoint:
 
     @property
     def tensor_names(self) -> list[str]:
-        """Canonical Hugging Face names, in the order of the forward pass; no lm_head where the head is tied."""
+        """Canonical Hugging Face names in the order of the forward pass; no lm_head where it is tied."""
         return list(self._shapes)
 
     def tensor(self, name: str) -> np.ndarray:
-        """A new float32 array of the tensor's shape. Raises FileFormatError if it has NaN or infinite values."""
+        """A new float32 array of the tensor's shape; FileFormatError if it has NaN or infinite values."""
         shape = self._shapes[name]
         values = self._read(name)
         if values.shape != shape or values.dtype != np.float32:
@@ -52,4 +52,6 @@ def _check_finite(values: np.ndarray, what: str) -> None:
         if not finite.all():
             index = np.unravel_index(start + int(np.argmin(finite)), values.shape)
             place = ", ".join(str(int(i)) for i in index)
-            raise FileFormatError(f"{what} has a NaN or infinite value (first at [{place}]); the weights are damaged")
+            raise FileFormatError(
+                f"{what} has a NaN or infinite value (first at [{place}]); the weights are damaged"
+            )

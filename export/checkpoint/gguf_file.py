@@ -65,7 +65,7 @@ class GgufFile(Checkpoint):
         self.path = path
         reader = _open(path)
         self._tensors = {_canonical_name(tensor.name, path): tensor for tensor in reader.tensors}
-        metadata = {key: field.contents() for key, field in reader.fields.items() if key.split(".")[0] != "GGUF"}
+        metadata = {key: field.contents() for key, field in reader.fields.items()}
         config = _config(metadata, self._tensors, path, name)
         _check_tensors(self._tensors, config, path)
         tokenizer = GgufTokenizer(metadata, str(path))
@@ -124,11 +124,12 @@ def _config(metadata: dict, tensors: dict, path: Path, name: Optional[str]) -> D
     architecture = metadata.get("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UnsupportedError(
-            f"{path}: architecture '{architecture}' is not supported; this kit exports {', '.join(ARCHITECTURES)}"
+            f"{path}: architecture {architecture!r} is not supported; expected {' or '.join(ARCHITECTURES)}"
         )
     if metadata.get("split.count", 1) > 1:
-        raise UnsupportedError(f"{path}: one part of a split GGUF; merge the parts with llama-gguf-split first")
-    own = {key[len(architecture) + 1 :]: v for key, v in metadata.items() if key.startswith(architecture + ".")}
+        raise UnsupportedError(f"{path}: one part of a split GGUF; merge the parts with llama-gguf-split")
+    prefix = architecture + "."
+    own = {key[len(prefix) :]: value for key, value in metadata.items() if key.startswith(prefix)}
     for key, value in own.items():
         if key not in _KNOWN_KEYS and value:
             raise UnsupportedError(f"{path}: {architecture}.{key} = {value} is not supported")
@@ -147,7 +148,9 @@ def _config(metadata: dict, tensors: dict, path: Path, name: Optional[str]) -> D
     check_heads(n_heads, n_kv_heads, head_dim, str(path))
     for key in ("attention.value_length", "rope.dimension_count"):
         if number(key, head_dim) != head_dim:
-            raise UnsupportedError(f"{path}: {architecture}.{key} {own[key]} differs from the head size {head_dim}")
+            raise UnsupportedError(
+                f"{path}: {architecture}.{key} is {own[key]}; expected the head size {head_dim}"
+            )
     theta = float(number("rope.freq_base", 10000.0))
     scaling = _rope_scaling(own, tensors, head_dim, theta, path)
     embedding = tensors.get("model.embed_tokens.weight")
@@ -189,7 +192,7 @@ def _rope_scaling(own: dict, tensors: dict, head_dim: int, theta: float, path: P
     plain = inverse_frequencies(head_dim, theta, None, str(path))
     llama3 = {"rope_type": "llama3", "factor": float(factors.max(initial=0.0)), **_LLAMA3}
     if llama3["factor"] <= 0 or factors.shape != plain.shape:
-        raise FileFormatError(f"{path}: {ROPE_FREQS} has shape {list(factors.shape)}, expected {list(plain.shape)}")
+        raise FileFormatError(f"{path}: {ROPE_FREQS} is damaged; expected {plain.size} positive factors")
     if not np.allclose(factors, llama3_factors(plain.astype(np.float64), llama3, str(path)), rtol=1e-4):
         raise UnsupportedError(f"{path}: {ROPE_FREQS} is not the llama3 scaling of Llama 3.1 and 3.2")
     return llama3
@@ -204,7 +207,8 @@ def _check_tensors(tensors: dict, config: DecoderConfig, path: Path) -> None:
     missing = [name for name in expected if name not in tensors]
     if missing:
         raise FileFormatError(
-            f"{path}: tensor {missing[0]} is missing ({len(missing)} of the {len(expected)} that the metadata implies)"
+            f"{path}: tensor {missing[0]} is missing "
+            f"({len(missing)} of the {len(expected)} that the metadata implies)"
         )
     extra = [name for name in tensors if name not in expected and name != ROPE_FREQS]
     if extra:
@@ -216,7 +220,7 @@ def _check_tensors(tensors: dict, config: DecoderConfig, path: Path) -> None:
         found = _shape(tensors[name])
         if found != shape:
             raise FileFormatError(
-                f"{path}: tensor {gguf_names[name]} has shape {list(found)}, the metadata implies {list(shape)}"
+                f"{path}: tensor {gguf_names[name]} has shape {list(found)}, expected {list(shape)}"
             )
     for kind in {tensor.tensor_type for tensor in tensors.values()}:
         one_block = np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8)
@@ -254,6 +258,6 @@ def _dequantize(tensor, path: Path) -> np.ndarray:
 
 
 def _from_interleaved(values: np.ndarray, n_heads: int) -> np.ndarray:
-    """Undo llama.cpp's row order for Llama: its rotary pairs rows 2i, 2i+1; Hugging Face's i, i + head_dim/2."""
+    """Undo llama.cpp's row order for Llama: its rotary pairs rows 2i, 2i + 1, Hugging Face's i, i + dim/2."""
     pairs = values.reshape(n_heads, -1, 2, values.shape[-1])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)

@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer.json from what a GGUF stores: tokens, token types, merges, `tokenizer.ggml.pre`."""
+"""A Hugging Face tokenizer.json from what a GGUF stores: tokens, types, merges, `tokenizer.ggml.pre`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,14 @@ PRE_TOKENIZERS = {
     "smollm": _SMOLLM,
 }
 # Tokens that end a turn or a text; a file's eos_token_id names only one of them.
-_END_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>")
+_END_TOKENS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<｜end▁of▁sentence｜>",
+)
 _SAMPLING = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -67,7 +74,7 @@ class GgufTokenizer:
         kind, pre = self._get("ggml.model"), self._get("ggml.pre")
         if kind != "gpt2":
             raise UnsupportedError(
-                f"{where}: tokenizer.ggml.model is {kind!r}; this kit builds tokenizers of 'gpt2' (byte-level BPE) only"
+                f"{where}: tokenizer.ggml.model is {kind!r}; only 'gpt2' (byte-level BPE) is supported"
             )
         if pre not in PRE_TOKENIZERS:
             raise UnsupportedError(
@@ -83,9 +90,11 @@ class GgufTokenizer:
         add_bos = self._get("ggml.add_bos_token")
         self.add_bos = self.pre is _LLAMA3 if add_bos is None else bool(add_bos)
         if self.add_bos and self._token("bos") is None:
-            raise FileFormatError(f"{where}: a BOS token is to be added, but tokenizer.ggml.bos_token_id is missing")
+            raise FileFormatError(f"{where}: BOS is to be added, but tokenizer.ggml.bos_token_id is missing")
         if self._get("ggml.add_eos_token"):
-            raise UnsupportedError(f"{where}: tokenizer.ggml.add_eos_token is true; a prompt must not end with EOS")
+            raise UnsupportedError(
+                f"{where}: tokenizer.ggml.add_eos_token is true; prompts must not end with EOS"
+            )
 
     def tokenizer_json(self) -> bytes:
         vocab: dict[str, int] = {}
@@ -98,7 +107,7 @@ class GgufTokenizer:
         for merge in self.merges:
             left, _, right = merge.partition(" ")
             if not (left in vocab and right in vocab and left + right in vocab):
-                raise FileFormatError(f"{self.where}: merge {merge!r} names a token that is not in the vocabulary")
+                raise FileFormatError(f"{self.where}: merge {merge!r} names a token outside the vocabulary")
         document = {
             "version": "1.0",
             "truncation": None,
@@ -175,7 +184,7 @@ class GgufTokenizer:
             return None
         if not 0 <= index < len(self.tokens):
             raise FileFormatError(
-                f"{self.where}: tokenizer.ggml.{role}_token_id is {index}, there are {len(self.tokens)} tokens"
+                f"{self.where}: tokenizer.ggml.{role}_token_id is {index} of {len(self.tokens)} tokens"
             )
         return self.tokens[index]
 

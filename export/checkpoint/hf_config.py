@@ -28,7 +28,9 @@ def config_from_hf(raw: dict, name: str, where: str) -> DecoderConfig:
     # transformers' default is n_heads for Llama; for Qwen2 it is a fixed 32, which no real file relies on.
     n_kv_heads = _count(raw, "num_key_value_heads", where, n_heads if architecture == "llama" else None)
     if raw.get("head_dim") is None and hidden % n_heads:
-        raise FileFormatError(f"{where}: hidden_size {hidden} is not a multiple of num_attention_heads {n_heads}")
+        raise FileFormatError(
+            f"{where}: hidden_size {hidden} is not a multiple of num_attention_heads {n_heads}"
+        )
     head_dim = _count(raw, "head_dim", where, hidden // n_heads)
     check_heads(n_heads, n_kv_heads, head_dim, where)
 
@@ -79,7 +81,7 @@ def config_to_hf(config: DecoderConfig) -> dict:
 def check_heads(n_heads: int, n_kv_heads: int, head_dim: int, where: str) -> None:
     """Query heads must form equal groups per key/value head; rotary needs an even head size."""
     if n_heads % n_kv_heads:
-        raise FileFormatError(f"{where}: {n_heads} attention heads are not a multiple of {n_kv_heads} key/value heads")
+        raise FileFormatError(f"{where}: {n_heads} heads are not a multiple of {n_kv_heads} key/value heads")
     if head_dim % 2:
         raise FileFormatError(f"{where}: head_dim {head_dim} is odd; rotary embedding needs an even one")
 
@@ -102,9 +104,11 @@ def _architecture(raw: dict, where: str) -> str:
 def _refuse_what_is_not_computed(raw: dict, architecture: str, where: str) -> None:
     quantization = raw.get("quantization_config")
     if quantization:
-        method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
+        method = (
+            quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
+        )
         raise UnsupportedError(
-            f"{where}: the weights are already quantized ({method}); give the original bf16, fp16 or fp32 checkpoint"
+            f"{where}: the weights are already quantized ({method}); give the bf16, fp16 or fp32 original"
         )
     activation = raw.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
@@ -112,11 +116,15 @@ def _refuse_what_is_not_computed(raw: dict, architecture: str, where: str) -> No
     if architecture == "llama":
         for key, meaning in (("attention_bias", "q, k, v and o_proj"), ("mlp_bias", "the MLP")):
             if raw.get(key):
-                raise UnsupportedError(f"{where}: {key} is true: biases of {meaning} are not supported for Llama")
+                raise UnsupportedError(f"{where}: {key} is true: biases of {meaning} are not supported")
     if raw.get("pretraining_tp", 1) not in (None, 1):
-        raise UnsupportedError(f"{where}: pretraining_tp {raw['pretraining_tp']} is not supported; expected 1")
+        raise UnsupportedError(
+            f"{where}: pretraining_tp {raw['pretraining_tp']} is not supported; expected 1"
+        )
     if raw.get("partial_rotary_factor", 1.0) not in (None, 1, 1.0):
-        raise UnsupportedError(f"{where}: partial_rotary_factor {raw['partial_rotary_factor']} is not supported")
+        raise UnsupportedError(
+            f"{where}: partial_rotary_factor {raw['partial_rotary_factor']} is not supported"
+        )
     _refuse_sliding_window(raw, where)
 
 
@@ -142,7 +150,9 @@ def _rope(raw: dict, where: str) -> tuple[float, Optional[dict]]:
     theta = _positive({**raw, **parameters}, "rope_theta", where, 10000.0)
     scaling = {key: value for key, value in parameters.items() if key != "rope_theta"}
     if scaling.get("partial_rotary_factor", 1.0) != 1.0:
-        raise UnsupportedError(f"{where}: partial_rotary_factor {scaling['partial_rotary_factor']} is not supported")
+        raise UnsupportedError(
+            f"{where}: partial_rotary_factor {scaling['partial_rotary_factor']} is not supported"
+        )
     return theta, (scaling if scaling_kind(scaling) != "none" else None)
 
 

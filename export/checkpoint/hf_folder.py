@@ -11,9 +11,9 @@ from lite_runtime.errors import FileFormatError, UnsupportedError
 
 from .base import Checkpoint
 from .config import DecoderConfig, tensor_shapes
+from .file_kinds import read_json_object, reject_impostor, to_json
 from .hf_config import config_from_hf
 from .safetensors_file import SafetensorsFile
-from .file_kinds import read_json_object, reject_impostor, to_json
 
 INDEX = "model.safetensors.index.json"
 # Buffers that old checkpoints store although they follow from the config.
@@ -23,7 +23,9 @@ _DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 class HfFolder(Checkpoint):
     def __init__(self, folder: Path):
         if not (folder / "config.json").exists():
-            raise FileFormatError(f"{folder}: no config.json here; expected a Hugging Face model folder{_hint(folder)}")
+            raise FileFormatError(
+                f"{folder}: no config.json here; expected a Hugging Face model folder{_hint(folder)}"
+            )
         _refuse_unfinished_download(folder)
         raw_config = read_json_object(folder / "config.json")
         config = config_from_hf(raw_config, folder.resolve().name, str(folder / "config.json"))
@@ -66,7 +68,8 @@ def _locate_tensors(folder: Path, config: DecoderConfig) -> dict[str, Safetensor
     missing = [name for name in expected if name not in tensor_file]
     if missing:
         raise FileFormatError(
-            f"{folder}: tensor {missing[0]} is missing ({len(missing)} of the {len(expected)} that config.json implies)"
+            f"{folder}: tensor {missing[0]} is missing "
+            f"({len(missing)} of the {len(expected)} that config.json implies)"
         )
     for name, shape in expected.items():
         entry = tensor_file[name].entries[name]
@@ -76,7 +79,9 @@ def _locate_tensors(folder: Path, config: DecoderConfig) -> dict[str, Safetensor
                 f"config.json implies {list(shape)}"
             )
     for name in tensor_file:
-        known = name in expected or (config.tied_head and name == "lm_head.weight") or _DERIVED.fullmatch(name)
+        known = (
+            name in expected or (config.tied_head and name == "lm_head.weight") or _DERIVED.fullmatch(name)
+        )
         if not known:
             raise UnsupportedError(
                 f"{tensor_file[name].path}: tensor {name} is not part of a {config.architecture} decoder; "
@@ -89,7 +94,7 @@ def _open_files(folder: Path) -> list[SafetensorsFile]:
     if (folder / "model.safetensors").exists():
         return [SafetensorsFile(folder / "model.safetensors")]
     if not (folder / INDEX).exists():
-        other = sorted(path.name for path in folder.glob("*.bin")) + sorted(path.name for path in folder.glob("*.pt*"))
+        other = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth"))
         if other:
             raise UnsupportedError(f"{folder}: weights in {other[0]} are not read; expected .safetensors")
         raise _missing(folder, "model.safetensors", f"and there is no {INDEX} either")
@@ -114,7 +119,7 @@ def _text_files(folder: Path, raw_config: dict, config: DecoderConfig) -> dict[s
     tokenizer_path = folder / "tokenizer.json"
     if not tokenizer_path.exists():
         others = [name for name in ("tokenizer.model", "vocab.json") if (folder / name).exists()]
-        why = f"only {others[0]} is there: save the tokenizer with transformers to get it" if others else "not there"
+        why = f"{others[0]} alone: transformers' save_pretrained makes it" if others else "not there"
         raise _missing(folder, "tokenizer.json", why)
     _check_vocabulary(read_json_object(tokenizer_path), config, tokenizer_path)
     generation = folder / "generation_config.json"
@@ -122,7 +127,9 @@ def _text_files(folder: Path, raw_config: dict, config: DecoderConfig) -> dict[s
         generation_config = read_json_object(generation)
     else:
         generation_config = {
-            key: raw_config[key] for key in ("bos_token_id", "eos_token_id") if raw_config.get(key) is not None
+            key: raw_config[key]
+            for key in ("bos_token_id", "eos_token_id")
+            if raw_config.get(key) is not None
         }
     files = {
         "config.json": (folder / "config.json").read_bytes(),

@@ -1,4 +1,4 @@
-"""Models of known shapes with seeded random weights: what a shape costs and whether engines agree needs no download.
+"""Models of known shapes with seeded random weights: to see what a shape costs, or whether engines agree.
 
 Every tensor has its own generator, seeded by its name, so it does not matter in which order they are read.
 """
@@ -79,15 +79,7 @@ LOGIT_STD = 3.5
 
 
 class RandomModel(Checkpoint):
-    def __init__(self, name: str):
-        if name not in MODELS:
-            close = difflib.get_close_matches(name, MODELS, n=1)
-            hint = f"; did you mean random:{close[0]}?" if close else ""
-            raise UsageError(f"random:{name}: no such model; there are {', '.join(MODELS)}{hint}")
-        config = config_from_hf(MODELS[name], name, f"random:{name}")
-        files, tokenizer = _text_files(config)
-        files["config.json"] = to_json(config_to_hf(config))
-        super().__init__(config, files, f"random:{name} (random weights, {tokenizer} tokenizer)")
+    """Random weights of any configuration."""
 
     def _read(self, name: str) -> np.ndarray:
         shape = self._shapes[name]
@@ -101,8 +93,20 @@ class RandomModel(Checkpoint):
         return values
 
 
+def random_model(name: str) -> RandomModel:
+    """The model `random:name`; UsageError if there is none."""
+    if name not in MODELS:
+        close = difflib.get_close_matches(name, MODELS, n=1)
+        hint = f"; did you mean random:{close[0]}?" if close else ""
+        raise UsageError(f"random:{name}: no such model; there are {', '.join(MODELS)}{hint}")
+    config = config_from_hf(MODELS[name], name, f"random:{name}")
+    files, tokenizer = _text_files(config)
+    files["config.json"] = to_json(config_to_hf(config))
+    return RandomModel(config, files, f"random:{name} (random weights, {tokenizer} tokenizer)")
+
+
 def _distribution(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[float, float]:
-    """(mean, standard deviation). A linear's outputs get a standard deviation near `gain` for inputs near 1."""
+    """(mean, standard deviation): for inputs near 1, the outputs of a linear have one near `gain`."""
     if name.endswith("norm.weight"):
         return 1.0, 0.1
     if name.endswith(".bias"):
@@ -117,7 +121,7 @@ def _distribution(name: str, shape: tuple[int, ...], config: DecoderConfig) -> t
 
 
 def _text_files(config: DecoderConfig) -> tuple[dict[str, bytes], str]:
-    """Tokenizer and generation files, and what to call them. Offline, the flagship gets the byte-level ones too."""
+    """Tokenizer and generation files, and what to call them. Offline, the flagship is byte-level too."""
     if config.name != R1_QWEN_1_5B:
         return byte_tokenizer_files(config.vocab_size), "byte-level"
     try:

@@ -9,8 +9,6 @@ import numpy as np
 
 from lite_runtime.errors import FileFormatError, UnsupportedError
 
-SUPPORTED_SCALINGS = ("none", "linear", "llama3")
-
 
 def inverse_frequencies(head_dim: int, theta: float, scaling: Optional[dict], where: str) -> np.ndarray:
     """Float32 [head_dim / 2], radians per position. `scaling` is spelled as in a Hugging Face config."""
@@ -22,7 +20,7 @@ def inverse_frequencies(head_dim: int, theta: float, scaling: Optional[dict], wh
         inv_freq = inv_freq / llama3_factors(inv_freq, scaling, where)
     elif kind != "none":
         raise UnsupportedError(
-            f"{where}: rope scaling '{kind}' is not supported; expected one of {', '.join(SUPPORTED_SCALINGS)}"
+            f"{where}: rope scaling '{kind}' is not supported; expected none, linear or llama3"
         )
     return inv_freq.astype(np.float32)
 

@@ -44,7 +44,7 @@ class SafetensorsFile:
         entry = self.entries[name]
         if entry.dtype not in _FLOAT_BYTES:
             raise UnsupportedError(
-                f"{self.path}: tensor {name} has dtype {entry.dtype}; expected one of {', '.join(_FLOAT_BYTES)}"
+                f"{self.path}: tensor {name} has dtype {entry.dtype}; expected {', '.join(_FLOAT_BYTES)}"
             )
         values = np.empty(math.prod(entry.shape), np.float32)
         with open(self.path, "rb") as file:
@@ -74,14 +74,17 @@ def _read_entries(path: Path) -> dict[str, TensorEntry]:
         header.pop("__metadata__", None)
         described = {name: _entry(item, 8 + header_bytes) for name, item in header.items()}
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
-        raise FileFormatError(f"{path}: damaged safetensors header ({type(error).__name__}: {error})") from None
+        raise FileFormatError(
+            f"{path}: damaged safetensors header ({type(error).__name__}: {error})"
+        ) from None
 
     end = 8 + header_bytes
     for name, entry in sorted(described.items(), key=lambda item: (item[1].offset, item[1].n_bytes)):
         if entry.offset != end:
             raise FileFormatError(f"{path}: tensor {name} begins at byte {entry.offset}, expected {end}")
         end += entry.n_bytes
-        if entry.dtype in _FLOAT_BYTES and entry.n_bytes != math.prod(entry.shape) * _FLOAT_BYTES[entry.dtype]:
+        item_bytes = _FLOAT_BYTES.get(entry.dtype)
+        if item_bytes and entry.n_bytes != math.prod(entry.shape) * item_bytes:
             raise FileFormatError(
                 f"{path}: tensor {name} has {entry.n_bytes} bytes, but is {entry.dtype} {list(entry.shape)}"
             )

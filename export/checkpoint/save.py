@@ -25,7 +25,7 @@ def write_hf_folder(
 ) -> None:
     """Write config, tokenizer files and safetensors to the new folder `path`, one tensor in memory at a time.
 
-    dtype: float32 or bfloat16 (rounded to nearest even). More than `max_shard_bytes` gives shards and an index.
+    dtype: float32 or bfloat16 (rounded to nearest even). Above `max_shard_bytes`: shards and an index.
     """
     path = Path(path)
     if dtype not in _DTYPES:
@@ -87,10 +87,11 @@ def _write_file(checkpoint: Checkpoint, names: list[str], path: Path, dtype: str
             flat = checkpoint.tensor(name).reshape(-1)
             for start in range(0, flat.size, CHUNK):
                 part = flat[start : start + CHUNK]
-                file.write((to_bf16_bits(part) if dtype == "bfloat16" else part.astype("<f4", copy=False)).tobytes())
+                encoded = to_bf16_bits(part) if dtype == "bfloat16" else part.astype("<f4", copy=False)
+                file.write(encoded.tobytes())
 
 
 def to_bf16_bits(values: np.ndarray) -> np.ndarray:
-    """The upper 16 bits of finite float32 values, rounded to nearest, ties to even, as little-endian uint16."""
+    """The upper 16 bits of finite float32 values, rounded to nearest even, as little-endian uint16."""
     bits = values.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
