@@ -1,8 +1,13 @@
-// Which paths this CPU can run.
+// Which paths this CPU can run. The operating system must save the wide registers too, so XCR0 is asked
+// besides CPUID.
 #include <cstdlib>
 #include <cstring>
 
 #include "paths.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 namespace edge_kit {
 namespace {
@@ -18,8 +23,38 @@ struct Paths {
   }
 };
 
+#if defined(__x86_64__)
+constexpr bool bit(unsigned word, int index) { return (word >> index & 1) != 0; }
+
+uint64_t saved_registers() {
+  unsigned low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return static_cast<uint64_t>(high) << 32 | low;
+}
+
+void append_x86(Paths* paths) {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return;
+  const bool fma = bit(c, 12), osxsave = bit(c, 27), avx = bit(c, 28), f16c = bit(c, 29);
+  if (!fma || !osxsave || !avx || !f16c) return;
+  const uint64_t xcr0 = saved_registers();
+  if ((xcr0 & 0x06) != 0x06) return;  // xmm and ymm
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !bit(b, 5)) return;  // avx2
+  const unsigned subleaves = a;
+  const bool avx512 = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);  // f, dq, bw, vl
+  const bool avx512_vnni = avx512 && bit(c, 11) && (xcr0 & 0xe0) == 0xe0;    // opmask and zmm too
+  const bool avx_vnni = subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && bit(a, 4);
+  if (avx512_vnni) paths->append(kAvx512VnniKernels);
+  if (avx_vnni) paths->append(kAvxVnniKernels);
+  paths->append(kAvx2Kernels);
+}
+#endif
+
 Paths find_paths() {
   Paths paths;
+#if defined(__x86_64__)
+  append_x86(&paths);
+#endif
   paths.append(kScalarKernels);
   return paths;
 }

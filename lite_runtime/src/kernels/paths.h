@@ -6,5 +6,10 @@
 namespace edge_kit {
 
 extern const Kernels kScalarKernels;
+#if defined(__x86_64__)
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvxVnniKernels;
+extern const Kernels kAvx512VnniKernels;
+#endif
 
 }  // namespace edge_kit

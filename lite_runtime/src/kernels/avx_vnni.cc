@@ -1,0 +1,36 @@
+// AVX2 with AVX-VNNI: vpdpbusd multiplies unsigned by signed bytes and adds four products in 32 bits. Weights are
+// read as w ^ 0x80 = w + 128, and each group's sum starts at -128 * sum(x).
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include "lanes_avx2.h"
+// Kernels over `Lanes`, compiled here with this file's flags.
+#include "attention.h"
+#include "linear_float.h"
+#include "paths.h"
+#include "tiles_256.h"
+
+namespace edge_kit {
+namespace {
+
+struct Dot {
+  static __m256i prepare(__m256i weights) {
+    return _mm256_xor_si256(weights, _mm256_set1_epi8(static_cast<char>(0x80)));
+  }
+  static __m256i start(int32_t offset) { return _mm256_set1_epi32(offset); }
+  static __m256i add(__m256i sum, __m256i, __m256i weights, __m256i values) {
+    return _mm256_dpbusd_avx_epi32(sum, weights, values);
+  }
+};
+
+}  // namespace
+
+const Kernels kAvxVnniKernels = {
+    "avx-vnni", quantize_row, linear_256<Dot, 3>, linear_float, rms_norm, rope, silu_mul, add,
+    attention<uint16_t>, attention<float>, to_f16, read_stream,
+};
+
+}  // namespace edge_kit
+
+#endif  // __x86_64__
