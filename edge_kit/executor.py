@@ -303,8 +303,8 @@ class Executor:
             missing = [name for name in read_names(op) if name not in known]
             if missing:
                 raise FileFormatError(
-                    f"{self.file.path}: op {op.type} reads {missing[0]}, which is no parameter or input and which "
-                    "no op before it writes. Export the model again."
+                    f"{self.file.path}: op {op.type} reads {missing[0]}, which is no parameter, no input and "
+                    "not written by an op before it. Export the model again."
                 )
             known.add(op.outputs["Out"][0])
 

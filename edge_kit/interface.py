@@ -35,8 +35,8 @@ class Interface:
             raise UnsupportedError(
                 f"{file.path}: not a decoder this kit exports: it takes "
                 f"{', '.join(self.inputs[:5]) or 'nothing'} and gives {len(self.outputs)} tensors; expected "
-                "input_ids, positions, attention_mask and a key and a value per layer, and one more output than "
-                "these caches"
+                "input_ids, positions, attention_mask and a key and a value per layer, and one more output "
+                "than these caches"
             )
         shapes = {var.name: var.shape for var in file.program.vars}
         self.cache_shapes = [(shapes[name][0], shapes[name][2]) for name in self.past]
