@@ -1,0 +1,52 @@
+# make demo   export the demo model, answer a question        make test   everything that CI runs
+# make lint   ruff                                            make clean  what the two made, but not models/
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+DEMO := models/demo.nb
+QUESTION ?= Why is the sky blue?
+
+PACKAGING := pyproject.toml setup.py edge_kit/__init__.py
+EXPORTER := $(shell find export targets edge_kit/nb -name '*.py')
+
+.PHONY: demo native test lint clean
+
+demo: native $(DEMO)
+	$(VENV)/bin/edge-kit run $(DEMO) "$(QUESTION)"
+
+# Without a C++ compiler the ziglang wheel is one.
+$(VENV)/with-export: $(PACKAGING)
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 9) <= v <= (3, 13) else \
+	  "edge-kit needs Python 3.9 to 3.13 (Paddle 3.1.1 has no others), $(PYTHON) is %d.%d: make PYTHON=python3.12 ..." % v)'
+	$(PYTHON) -m venv $(VENV)
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null \
+	  || test -n "$$CXX" || $(PY) -m pip install -q ziglang
+	$(PY) -m pip install -q -e '.[export]'
+	@touch $@
+
+native: $(VENV)/with-export
+	@$(PY) -m lite_runtime.build
+
+$(DEMO): $(VENV)/with-export $(EXPORTER)
+	@mkdir -p $(@D)
+	$(VENV)/bin/edge-kit export --model demo --out $@
+
+$(VENV)/with-tests: $(VENV)/with-export
+	$(PY) -m pip install -q -e '.[export,dev]'
+	@# The independent engine is large: without it its tests are skipped by name, except in CI.
+	$(PY) -m pip install -q -e '.[reference]' || test -z "$$CI"
+	@touch $@
+
+test: $(VENV)/with-tests native
+	$(PY) -m lite_runtime.build run-tests
+	$(PY) -m lite_runtime.build run-tests --sanitize address,undefined
+	$(PY) -m lite_runtime.build run-tests --sanitize thread
+	EDGE_KIT_STOCK_PYTHON="$$($(PY) tests/stock_environment.py)" $(PY) -m pytest -q
+	$(PY) tests/other_pythons.py
+
+lint: $(VENV)/with-tests
+	$(VENV)/bin/ruff check .
+
+clean:
+	rm -rf $(VENV) .venv-stock build dist *.egg-info lite_runtime/libedge_kit.*

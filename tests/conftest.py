@@ -1,0 +1,99 @@
+"""Fixtures that all tests share: the native library, exported models, stock Paddle Lite's Python."""
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:  # `pytest` without `python -m`, in a Python that edge-kit is not installed in
+    sys.path.insert(0, str(ROOT))
+
+MODELS = ROOT / "build" / "test-models"
+NEVER_SKIPPED_IN_CI = ("stock", "sanitizer", "reference")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "stock_python" in getattr(item, "fixturenames", ()):
+            item.add_marker("stock")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    marks = [name for name in NEVER_SKIPPED_IN_CI if item.get_closest_marker(name)]
+    if report.skipped and not hasattr(report, "wasxfail") and marks and os.environ.get("CI"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"a {marks[0]} test may not be skipped when CI is set: {reason}"
+
+
+@pytest.fixture(scope="session")
+def native_library() -> Path:
+    """The release build of the native library, made first if it is out of date."""
+    command = [sys.executable, str(ROOT / "lite_runtime" / "build.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    if done.returncode != 0:
+        pytest.fail(f"the native library cannot be built:\n{done.stderr}", pytrace=False)
+    return Path(done.stdout.split()[-1])
+
+
+@pytest.fixture(scope="session")
+def stock_python() -> str:
+    """A Python 3.10 that has stock Paddle Lite (`make test` makes one); the test is skipped without."""
+    python = os.environ.get("EDGE_KIT_STOCK_PYTHON") or str(ROOT / ".venv-stock" / "bin" / "python")
+    probe = "import numpy, paddlelite.lite; assert numpy.__version__ < '2', 'paddlelite needs numpy<2'"
+    try:
+        done = subprocess.run([python, "-c", probe], capture_output=True, text=True)
+        problem = done.stderr.strip().splitlines()[-1:] if done.returncode else None
+    except OSError as error:
+        problem = [str(error)]
+    if problem is not None:
+        pytest.skip(f"no stock Paddle Lite in {python} ({''.join(problem)}): python tests/stock_environment.py")
+    return python
+
+
+def _exporter_digest() -> str:
+    """Of all sources that shape an exported file: a model of older sources is never taken."""
+    digest = hashlib.sha256()
+    for folder in ("edge_kit", "export", "targets"):
+        for source in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(str(source.relative_to(ROOT)).encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@pytest.fixture(scope="session")
+def export_nb():
+    """export_nb(model, target="x86", quant="int8") -> path of the exported file, kept under build/."""
+    pytest.importorskip("paddle", reason="export needs paddlepaddle")
+    sources = _exporter_digest()
+
+    def export(model: str, target: str = "x86", quant: str = "int8") -> Path:
+        path = MODELS / f"{model.replace(':', '-')}.{target}.{quant}.{sources}.nb"
+        if not path.exists():
+            MODELS.mkdir(parents=True, exist_ok=True)
+            command = [sys.executable, "-m", "edge_kit.export.to_nb", "--model", model, "--target", target,
+                       "--quant", quant, "--optimizer", "builtin", "--out", str(path)]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+            if done.returncode != 0:
+                pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
+        return path
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def tiny_nb(export_nb) -> Path:
+    """random:tiny (QKV bias, untied head) for x86, INT8."""
+    return export_nb("random:tiny")
+
+
+@pytest.fixture(scope="session")
+def demo_nb(export_nb) -> Path:
+    """SmolLM2-135M-Instruct for x86, INT8."""
+    return export_nb("demo")
