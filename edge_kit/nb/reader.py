@@ -89,7 +89,7 @@ class NbFile:
         head = bytes(self._map[: 4 * nb.OPT_VERSION_BYTES])
         meta_version = int.from_bytes(head[:2], "little")
         version_text = head[2 : 2 + nb.OPT_VERSION_BYTES].split(b"\0")[0]
-        if len(head) >= 2 and meta_version != nb.META_VERSION:
+        if meta_version != nb.META_VERSION:
             if len(head) >= nb.FILE_HEADER.size and version_text[:1] == b"v" and version_text[1:2].isdigit():
                 raise UnsupportedNbFile(
                     f"{self.path}: a .nb file of meta version {meta_version}; this kit reads version "
@@ -139,8 +139,15 @@ class NbFile:
             )
         end = position + 4 + total
         if end > self.size:
-            raise self._truncated(what, 4 + total, position)
+            raise self._truncated(self._name_in(position + 4 + offset) or what, 4 + total, position)
         return self._read_param(Buffer(self._map, position + 4 + offset, end, self.path), what), end
+
+    def _name_in(self, start: int) -> str:
+        """The name in a record that is cut short; empty if the cut took it too."""
+        try:
+            return "tensor " + Buffer(self._map, start, self.size, self.path).root("").text(nb.ParamDesc.NAME)[:64]
+        except FileFormatError:
+            return ""
 
     def _read_param(self, buffer: Buffer, what: str) -> TensorInfo:
         param = buffer.root(what)
