@@ -8,7 +8,6 @@ from edge_kit.interface import causal_mask
 
 from .checkpoint import open_checkpoint
 from .tensors import CheckpointTensors, build_decoder
-from .trace import require_old_ir
 
 
 class DygraphSession:
@@ -41,5 +40,4 @@ class DygraphSession:
 
 def checkpoint_logits(spec: str, quant: str = "fp32") -> DygraphSession:
     """A session over the dygraph decoder of a checkpoint (folder, .gguf, "demo", "random:NAME")."""
-    require_old_ir()
     return DygraphSession(build_decoder(CheckpointTensors(open_checkpoint(spec), quant)))

@@ -16,7 +16,7 @@ def open_checkpoint(spec: str) -> Checkpoint:
     """Open `spec`: a Hugging Face folder, a .gguf file, `demo`, or `random:NAME`.
 
     Names and shapes of all tensors are checked here; their values when they are read.
-    Raises UsageError: no such thing; FileFormatError: damaged; UnsupportedError: sound, but not computed here.
+    Raises UsageError (no such thing), FileFormatError (damaged), UnsupportedError (sound, but not computed).
     """
     if spec == "demo":
         return _open_demo()
