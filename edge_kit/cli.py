@@ -1,0 +1,96 @@
+"""The command line: `edge-kit COMMAND …`. Errors are one line and exit status 2.
+
+A command's module is imported only when it is called, so running a model needs nothing that exporting needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+
+import edge_kit
+from lite_runtime.errors import EdgeKitError, UsageError
+
+COMMANDS = ("export", "run", "chat", "inspect", "verify", "bench", "doctor")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors as UsageError, and the closest match for what was mistyped."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, allow_abbrev=False, **kwargs)
+
+    def parse_args(self, args=None, namespace=None):
+        arguments = sys.argv[1:] if args is None else list(args)
+        # Before argparse's own pass, which would first complain of whatever the mistyped option left missing.
+        for argument in arguments[: arguments.index("--") if "--" in arguments else None]:
+            name = argument.split("=", 1)[0]
+            if name.startswith("--") and name not in self._option_string_actions:
+                raise UsageError(f"unknown option {name}{self._closest(name, self._option_string_actions)}")
+        return super().parse_args(arguments, namespace)
+
+    def error(self, message):
+        raise UsageError(f"{message} ('{self.prog} --help' lists what there is)")
+
+    def _check_value(self, action, value):
+        if action.choices is not None and value not in action.choices:
+            name = "/".join(action.option_strings) or action.metavar or action.dest
+            choices = [str(choice) for choice in action.choices]
+            raise UsageError(f"{name} {value}, expected one of {', '.join(choices)}{self._closest(str(value), choices)}")
+
+    @staticmethod
+    def _closest(word: str, words) -> str:
+        close = difflib.get_close_matches(word, list(words), n=1)
+        return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _command(name: str):
+    return importlib.import_module(f"edge_kit.commands.{name}")
+
+
+def _overview() -> str:
+    lines = ["usage: edge-kit COMMAND [OPTION …]", "", "commands:"]
+    lines += [f"  {name:8} {_command(name).HELP}" for name in COMMANDS]
+    return "\n".join(lines + ["", "'edge-kit COMMAND --help' explains one; 'edge-kit --version' shows the version."])
+
+
+def _dispatch(arguments) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(f"edge-kit {edge_kit.__version__}")
+        return 0
+    name = arguments[0]
+    if name not in COMMANDS:
+        kind = "option" if name.startswith("-") else "command"
+        hint = Parser._closest(name, (*COMMANDS, "--help", "--version"))
+        raise UsageError(f"unknown {kind} '{name}', expected one of {', '.join(COMMANDS)}{hint}")
+    command = _command(name)
+    parser = Parser(prog=f"edge-kit {name}", description=command.HELP)
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(arguments[1:]))
+
+
+def main(arguments=None) -> int:
+    """Runs one command and gives its exit status: 2 after an error, 130 after Ctrl-C, 141 after a closed pipe."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character must not end the run
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
+    except EdgeKitError as error:
+        print(f"edge-kit: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # What is still buffered would fail again when Python closes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141

@@ -1,0 +1,101 @@
+"""`edge-kit doctor`: what this machine can do, and what it lacks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+from pathlib import Path
+
+import edge_kit
+from lite_runtime.errors import EdgeKitError
+
+HELP = "show the machine, the chosen kernel, versions, and what is missing"
+
+_RUN_PACKAGES = ("numpy", "tokenizers", "jinja2")
+_EXPORT_PACKAGES = ("paddlepaddle", "gguf", "safetensors", "flatbuffers")
+
+
+def add_arguments(parser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a .nb file: loads it and measures its read bandwidth")
+
+
+def run(args) -> int:
+    from lite_runtime import machine
+
+    _line("edge-kit", f"{edge_kit.__version__}, Python {platform.python_version()}, {platform.platform()}")
+    _line("processor", f"{machine.cpu_model()}, {machine.usable_cores()} of {os.cpu_count()} logical cores usable")
+    total, available = machine.total_memory(), machine.available_memory()
+    _line("memory", f"{_gigabytes(available)} available of {_gigabytes(total)}")
+    healthy = _native_lines()
+    if args.file and healthy:
+        _file_lines(args.file)
+    missing = [name for name in _RUN_PACKAGES if _version(name) is None]
+    _line("packages", ", ".join(f"{name} {_version(name) or 'MISSING'}" for name in _RUN_PACKAGES))
+    if missing:
+        _line("", f"to run models: pip install {' '.join(missing)}")
+    _export_lines()
+    return 0 if healthy and not missing else 1
+
+
+def _native_lines() -> bool:
+    from lite_runtime import _native
+
+    try:
+        library = _native.library()
+        names = _native.isa_names()
+    except EdgeKitError as error:
+        _line("native", f"MISSING: {error}")
+        return False
+    _line("native", f"{_native.library_path()} {library.ek_version().decode()}, ABI {library.ek_abi_version()}")
+    wanted = os.environ.get("EDGE_KIT_ISA")
+    _line("kernels", f"{', '.join(names)} (best first); chosen: {wanted if wanted in names else names[0]}")
+    if wanted and wanted not in names:
+        _line("", f"EDGE_KIT_ISA={wanted} is none of these")
+    return True
+
+
+def _file_lines(path: str) -> None:
+    import lite_runtime
+
+    with lite_runtime.load(path) as model:
+        info = model.info
+        _line("file", f"{path}: {info.file_bytes / 1e6:.1f} MB, {info.n_layers} layers, vocabulary {info.n_vocab}")
+        _line("", f"written by opt {info.opt_version}; manifest: kit {model.manifest.get('kit_version', 'unknown')}")
+        _line("", f"kernel {info.isa}, {info.n_threads} threads by default, context {info.n_ctx}")
+        bandwidth = model.read_bandwidth()
+        ceiling = bandwidth / info.parameter_bytes_per_token
+        _line("bandwidth", f"{bandwidth / 1e9:.2f} GB/s from the mapped file: at most {ceiling:.1f} tokens/s")
+
+
+def _export_lines() -> None:
+    _line("export", ", ".join(f"{name} {_version(name) or 'MISSING'}" for name in _EXPORT_PACKAGES))
+    if any(_version(name) is None for name in _EXPORT_PACKAGES):
+        _line("", "to export models: pip install 'edge-kit[export]'")
+    opt = _stock_tool("paddle_lite_opt")
+    _line("", f"paddle_lite_opt {opt or 'not found: the built-in writer is used'}")
+    python = os.environ.get("EDGE_KIT_STOCK_PYTHON")
+    _line("", f"stock Paddle Lite for 'verify --against stock': {python or 'EDGE_KIT_STOCK_PYTHON is not set'}")
+
+
+def _stock_tool(name: str):
+    """Beside EDGE_KIT_STOCK_PYTHON or on PATH."""
+    python = os.environ.get("EDGE_KIT_STOCK_PYTHON")
+    beside = Path(python).parent / name if python else None
+    return str(beside) if beside and beside.exists() else shutil.which(name)
+
+
+def _version(package: str):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _gigabytes(amount) -> str:
+    return "unknown" if amount is None else f"{amount / 1e9:.1f} GB"
+
+
+def _line(label: str, text: str) -> None:
+    print(f"{label:10} {text}")

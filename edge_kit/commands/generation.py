@@ -1,0 +1,114 @@
+"""What `run` and `chat` share: options of a generation, and streaming that Ctrl-C can stop at any time."""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import sys
+import threading
+
+GENERATION_OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+
+
+def positive(text: str) -> int:
+    """An argparse type: an integer from 1 on."""
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}', expected an integer of at least 1")
+    return value
+
+
+def add_model_arguments(parser) -> None:
+    """FILE, --threads and --n-ctx."""
+    parser.add_argument("file", metavar="FILE", help="a .nb file")
+    parser.add_argument("--threads", type=positive, metavar="N", help="default: the best for this machine")
+    parser.add_argument("--n-ctx", type=positive, metavar="N", help="most tokens of prompt and answer together")
+
+
+def add_generation_arguments(parser) -> None:
+    """Sampling options; what is not given comes from the model's generation_config.json."""
+    group = parser.add_argument_group("generation (default: the model's generation_config.json)")
+    group.add_argument("--max-new-tokens", type=positive, metavar="N", help="default: as many as the context holds")
+    group.add_argument("--temperature", type=float, metavar="T", help="0 = greedy")
+    group.add_argument("--top-k", type=int, metavar="N", help="0 = off")
+    group.add_argument("--top-p", type=float, metavar="P", help="1 = off")
+    group.add_argument("--min-p", type=float, metavar="P", help="0 = off")
+    group.add_argument("--repetition-penalty", type=float, metavar="R", help="1 = off")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    parser.add_argument("--system", metavar="TEXT", help="system message in front of the conversation")
+
+
+def generation_options(args) -> dict:
+    """Keyword arguments of session.generate."""
+    return {name: getattr(args, name) for name in GENERATION_OPTIONS}
+
+
+def load_model(args):
+    """The model named on the command line."""
+    import lite_runtime
+
+    return lite_runtime.load(args.file, n_threads=args.threads, n_ctx=args.n_ctx)
+
+
+def stream(session, prompt, options: dict):
+    """The Items of a generation. Ctrl-C cancels it: the last Item then has finish_reason "cancelled".
+
+    Native code runs on a thread of its own, since Python sees Ctrl-C only between bytecodes of the main one.
+    """
+    items = session.generate(prompt, **options)  # arguments are checked here
+    results = queue.Queue()
+
+    def work():
+        try:
+            for item in items:
+                results.put(item)
+        except BaseException as error:  # handed to the main thread
+            results.put(error)
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    ended = False
+    try:
+        while True:
+            try:
+                result = results.get()
+            except KeyboardInterrupt:
+                session.cancel()
+                continue
+            ended = isinstance(result, BaseException) or result.finish_reason is not None
+            if isinstance(result, BaseException):
+                raise result
+            yield result
+            if ended:
+                return
+    finally:
+        if not ended:  # the consumer left early
+            session.cancel()
+        worker.join()
+
+
+def show(items, out=sys.stdout):
+    """Writes the text as it comes; gives (whole text, token ids, last Item)."""
+    parts, tokens, item = [], [], None
+    for item in items:
+        out.write(item.text)
+        out.flush()
+        parts.append(item.text)
+        if item.token is not None:
+            tokens.append(item.token)
+    return "".join(parts), tokens, item
+
+
+def speeds(item) -> str:
+    """One line about a finished generation."""
+    line = f"{item.n_prompt} prompt tokens"
+    if item.n_generated:
+        line += f" at {item.prefill_tps:.1f} tokens/s, {item.n_generated} new"
+    if item.n_generated > 1:
+        line += f" at {item.decode_tps:.1f} tokens/s"
+    reasons = {
+        "stop": "the model ended its answer",
+        "length": "cut: --max-new-tokens or the context was reached",
+        "cancelled": "cancelled",
+    }
+    return f"[{line}; {reasons[item.finish_reason]}]"

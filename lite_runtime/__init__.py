@@ -1,0 +1,15 @@
+"""The device side of edge-kit: loads a `.nb` file and decodes it natively. Needs neither Paddle nor edge_kit.
+
+    import lite_runtime
+    with lite_runtime.load("model.nb") as model, model.session() as session:
+        for item in session.generate(model.text.encode_chat([{"role": "user", "content": "Hello"}])):
+            print(item.text, end="", flush=True)
+"""
+
+from __future__ import annotations
+
+from .generate import Item
+from .model import Model, ModelInfo, load
+from .session import Session
+
+__all__ = ["Item", "Model", "ModelInfo", "Session", "load"]

@@ -1,0 +1,182 @@
+"""Generation: prefill, then one token at a time, streamed as Items."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+from dataclasses import dataclass
+from typing import Optional
+
+from . import _native
+from .errors import CancelledError, ContextFullError, UsageError
+
+
+@dataclass(frozen=True)
+class Item:
+    """One step of a generation.
+
+    text: what became certain with this step; may be empty, may hold the text of several tokens.
+    token: the new token's id; None only in the last item of a cancelled generation.
+    prefill_tps, decode_tps: tokens per second so far, the consumer's own time not counted; 0 before the first.
+    finish_reason: None until the last item: "stop" (an end token or a stop string, whose text is not shown),
+        "length" (max_new_tokens or the context is reached) or "cancelled".
+    """
+
+    text: str
+    token: Optional[int]
+    n_prompt: int
+    n_generated: int
+    prefill_tps: float
+    decode_tps: float
+    finish_reason: Optional[str]
+
+
+class StopMatcher:
+    """Holds back text only as long as it may become one of the stop strings."""
+
+    def __init__(self, stops):
+        self._stops = stops
+        self._held = ""
+
+    def add(self, text: str):
+        """(text to show, whether a stop string was completed); nothing behind the stop string is shown."""
+        text = self._held + text
+        found = [index for index in (text.find(stop) for stop in self._stops) if index >= 0]
+        if found:
+            self._held = ""
+            return text[: min(found)], True
+        longest = max((len(stop) for stop in self._stops), default=1) - 1
+        keep = next(
+            (n for n in range(min(longest, len(text)), 0, -1) if any(s.startswith(text[-n:]) for s in self._stops)), 0
+        )
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep], False
+
+    def flush(self) -> str:
+        """What is held back, when nothing more comes."""
+        held, self._held = self._held, ""
+        return held
+
+
+def generate(
+    session, prompt, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop
+):  # fmt: skip
+    """Appends `prompt` to the session and yields an Item per new token.
+
+    prompt: token ids, or a str, which is tokenized as it is (with one BOS at the start of a session, where the
+    model has one). None means the file's generation_config; max_new_tokens then is what the context holds.
+    temperature 0, or do_sample false there, is greedy. top_k 0, top_p 1, min_p 0 and repetition_penalty 1 are off.
+    The random number for a token depends on `seed` and the token's place in the session alone. stop: a string or
+    several. The last token is not in the session's cache yet: it was never an input.
+
+    Arguments are checked before the first step. Raises UsageError, ContextFullError; FileFormatError where text is
+    needed and the file has no tokenizer.
+    """
+    model = session.model
+    sampling = make_sampling(model.generation_config, temperature, top_k, top_p, min_p, repetition_penalty, seed)
+    if max_new_tokens is None:
+        max_new_tokens = model.generation_config.get("max_new_tokens")
+    if max_new_tokens is not None and max_new_tokens < 1:
+        raise UsageError(f"max_new_tokens {max_new_tokens}, expected at least 1")
+    stops = [stop] if isinstance(stop, str) else list(stop or [])
+    if not all(isinstance(text, str) and text for text in stops):
+        raise UsageError(f"stop {stop!r}, expected a text or several, none of them empty")
+    ids = model.check_ids(model.text.encode(prompt, bos=len(session) == 0) if isinstance(prompt, str) else prompt)
+    needed = len(session) + len(ids)
+    if needed > model.info.n_ctx:
+        raise ContextFullError(
+            f"the prompt needs {needed} tokens of context ({len(session)} are in the session, {len(ids)} are new), "
+            f"the limit is {model.info.n_ctx}: shorten it, or load the model with a larger n_ctx"
+        )
+    detokenizer = model.text.detokenizer() if stops or "tokenizer.json" in model.bundle else None
+    return _stream(session, ids, max_new_tokens or model.info.n_ctx, sampling, detokenizer, StopMatcher(stops))
+
+
+def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher):
+    model = session.model
+    n_generated, prefill_seconds, decode_seconds = 0, 0.0, 0.0
+
+    def item(text, token, finish_reason):
+        return Item(
+            text,
+            token,
+            len(ids),
+            n_generated,
+            len(ids) / prefill_seconds if n_generated else 0.0,
+            (n_generated - 1) / decode_seconds if n_generated > 1 else 0.0,
+            finish_reason,
+        )
+
+    step = ids
+    while True:
+        started = time.perf_counter()
+        try:
+            (logits,) = model.forward([(session, step, "last")])
+        except CancelledError:
+            yield item(matcher.flush(), None, "cancelled")
+            return
+        token = sample(logits, sampling, session._tokens, len(session))
+        seconds = time.perf_counter() - started
+        if n_generated == 0:
+            prefill_seconds = seconds
+        else:
+            decode_seconds += seconds
+        n_generated += 1
+
+        text, finish_reason = "", None
+        if token in model.eos_ids:
+            finish_reason = "stop"
+        elif detokenizer is not None:
+            text, stopped = matcher.add(detokenizer.add(token))
+            if stopped:
+                finish_reason = "stop"
+        if finish_reason is None and (n_generated == max_new_tokens or len(session) == model.info.n_ctx):
+            finish_reason = "length"
+        if finish_reason:
+            yield item(text + matcher.flush(), token, finish_reason)
+            return
+        yield item(text, token, None)
+        step = [token]
+
+
+def make_sampling(config: dict, temperature, top_k, top_p, min_p, repetition_penalty, seed) -> _native.Sampling:
+    """Sampling parameters with the defaults of a generation_config; UsageError for one out of its range."""
+    if temperature is None:
+        temperature = config.get("temperature", 1.0) if config.get("do_sample") else 0.0
+    values = {"temperature": temperature}
+    for name, given, off in (
+        ("top_k", top_k, 0),
+        ("top_p", top_p, 1.0),
+        ("min_p", min_p, 0.0),
+        ("repetition_penalty", repetition_penalty, 1.0),
+    ):
+        configured = config.get(name)
+        values[name] = given if given is not None else configured if configured is not None else off
+    for name, low, high in (
+        ("temperature", 0, 1e6),
+        ("top_k", 0, 2**31 - 1),
+        ("top_p", 0, 1),
+        ("min_p", 0, 1),
+        ("repetition_penalty", 1e-6, 1e6),
+    ):
+        value = values[name]
+        if not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high:
+            raise UsageError(f"{name} {value!r}, expected a number from {low:g} to {high:g}")
+    if not 0 <= seed < 2**64:
+        raise UsageError(f"seed {seed}, expected an integer from 0 to 2^64 - 1")
+    values["top_k"] = int(values["top_k"])
+    return _native.Sampling(struct_size=ctypes.sizeof(_native.Sampling), seed=seed, **values)
+
+
+def sample(logits, sampling: _native.Sampling, history, position: int) -> int:
+    """Draws a token from float32 logits [V]. history: array('i') of the ids before it; position: its place."""
+    token = ctypes.c_int32()
+    history_address, n_history = history.buffer_info()
+    _native.check(
+        _native.library().ek_sample(
+            logits.ctypes.data, len(logits), ctypes.byref(sampling), history_address, n_history, position,
+            ctypes.byref(token),
+        )  # fmt: skip
+    )
+    return token.value

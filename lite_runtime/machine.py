@@ -1,0 +1,127 @@
+"""What this machine says about itself: memory, processor, clock, temperature. None where it does not tell."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import sys
+from pathlib import Path
+
+from .errors import MemoryLimitError
+
+
+def require_memory(needed: int, purpose: str) -> None:
+    """Raises MemoryLimitError if `needed` bytes are more than the machine can give."""
+    available = available_memory()
+    if available is not None and needed > available:
+        raise MemoryLimitError(
+            f"{purpose} needs {needed / 1e9:.2f} GB of memory ({needed} bytes), available are {available / 1e9:.2f} GB "
+            f"({available} bytes): close other programs, use a smaller model, or a smaller n_ctx if you set one"
+        )
+
+
+def available_memory() -> int | None:
+    """Bytes that a new process can use without swapping: page cache counts, a container's limit holds."""
+    if sys.platform == "darwin":
+        return _sysctl_int("hw.memsize")
+    amounts = [_meminfo("MemAvailable"), _cgroup_available()]
+    return min((amount for amount in amounts if amount is not None), default=None)
+
+
+def total_memory() -> int | None:
+    """Bytes of memory in the machine."""
+    return _sysctl_int("hw.memsize") if sys.platform == "darwin" else _meminfo("MemTotal")
+
+
+def peak_rss() -> int:
+    """Largest resident size of this process so far, in bytes."""
+    for line in _read("/proc/self/status").splitlines():
+        if line.startswith("VmHWM:"):  # ru_maxrss would count what the parent held before exec
+            return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def cpu_model() -> str:
+    """The processor's name."""
+    if sys.platform == "darwin":
+        return _sysctl_string("machdep.cpu.brand_string") or platform.machine()
+    board = _read("/proc/device-tree/model").strip("\0\n ")
+    fields = dict(
+        (part.strip() for part in line.split(":", 1))
+        for line in _read("/proc/cpuinfo").splitlines()
+        if ":" in line
+    )
+    return fields.get("model name") or board or platform.processor() or platform.machine()
+
+
+def usable_cores() -> int:
+    """Logical processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def clock_mhz() -> float | None:
+    """Highest current clock of the cores."""
+    clocks = [
+        float(text) / 1000
+        for text in map(_read, Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+        if text.strip().isdigit()
+    ]
+    if not clocks:
+        clocks = [
+            float(line.split(":")[1])
+            for line in _read("/proc/cpuinfo").splitlines()
+            if line.startswith("cpu MHz")
+        ]
+    return max(clocks, default=None)
+
+
+def temperature_c() -> float | None:
+    """The hottest thermal zone, in degrees Celsius."""
+    readings = [_read(path).strip() for path in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
+    return max((int(text) / 1000 for text in readings if text.lstrip("-").isdigit()), default=None)
+
+
+def _read(path) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _meminfo(name: str) -> int | None:
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _cgroup_available() -> int | None:
+    """What is left below this container's limit (cgroup 2), its page cache counted as free."""
+    folder = Path("/sys/fs/cgroup")
+    for line in _read("/proc/self/cgroup").splitlines():
+        if line.startswith("0::"):
+            folder = folder / line[3:].lstrip("/")
+    limit, current = _read(folder / "memory.max").strip(), _read(folder / "memory.current").strip()
+    if not limit.isdigit() or not current.isdigit():
+        return None
+    cache = [int(line.split()[1]) for line in _read(folder / "memory.stat").splitlines() if line.startswith("file ")]
+    return int(limit) - int(current) + sum(cache)
+
+
+def _sysctl(name: str, size: int) -> bytes | None:
+    buffer, length = ctypes.create_string_buffer(size), ctypes.c_size_t(size)
+    status = ctypes.CDLL(None).sysctlbyname(name.encode(), buffer, ctypes.byref(length), None, ctypes.c_size_t(0))
+    return buffer.raw[: length.value] if status == 0 else None
+
+
+def _sysctl_int(name: str) -> int | None:
+    value = _sysctl(name, 8)
+    return int.from_bytes(value, sys.byteorder) if value else None
+
+
+def _sysctl_string(name: str) -> str:
+    value = _sysctl(name, 256)
+    return value.rstrip(b"\0").decode("utf-8", "replace") if value else ""

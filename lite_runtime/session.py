@@ -1,0 +1,119 @@
+"""A session: one sequence of tokens and its KV cache.
+
+Threads: calls on one session run one after the other; `cancel` and `close` may come from any thread at any
+time. A call after `close` raises UsageError.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import threading
+
+from . import _native
+from .errors import UsageError
+from .generate import generate
+
+
+class SessionHandle:
+    """The native session behind a Session. The model knows it too and closes what is left open.
+
+    It knows neither of them, so that garbage collection may end them in any order.
+    """
+
+    def __init__(self, pointer: int):
+        self._pointer = pointer
+        self._in_use = threading.RLock()  # held during every native call but cancel
+        self._valid = threading.RLock()  # held while the pointer is used by cancel or freed
+
+    @contextlib.contextmanager
+    def use(self):
+        """Waits for the running call to end and gives the pointer."""
+        with self._in_use:
+            if self._pointer is None:
+                raise UsageError("the session is closed")
+            yield self._pointer
+
+    def cancel(self) -> None:
+        with self._valid:
+            if self._pointer is not None:
+                _native.library().ek_session_cancel(self._pointer)
+
+    def close(self) -> None:
+        self.cancel()
+        with self._in_use, self._valid:
+            if self._pointer is not None:
+                _native.library().ek_session_free(self._pointer)
+                self._pointer = None
+
+
+class Session:
+    """Made by `model.session()`; also a context manager."""
+
+    def __init__(self, model, pointer: int, tokens=()):
+        self.model = model
+        self._tokens = array.array("i", tokens)  # int32: the history that sampling reads
+        self._handle = SessionHandle(pointer)
+        model._handles.add(self._handle)
+
+    def __len__(self) -> int:
+        """Tokens in the cache."""
+        return len(self._tokens)
+
+    def __bool__(self) -> bool:
+        return True  # an empty session is a session
+
+    @property
+    def tokens(self) -> list:
+        """The ids in the cache, in order."""
+        return self._tokens.tolist()
+
+    def cut(self, n: int) -> None:
+        """Keeps the first `n` tokens of the cache."""
+        with self._handle.use() as pointer:
+            _native.check(_native.library().ek_session_cut(pointer, n))
+            del self._tokens[n:]
+
+    def fork(self) -> Session:
+        """A second session with the same cache content; full blocks are shared."""
+        fork = ctypes.c_void_p()
+        with self.model._use(), self._handle.use() as pointer:
+            _native.check(_native.library().ek_session_fork(pointer, ctypes.byref(fork)))
+            return Session(self.model, fork.value, self._tokens)
+
+    def cancel(self) -> None:
+        """Makes the running forward or generate, or the next one, end. Any thread."""
+        self._handle.cancel()
+
+    def generate(
+        self,
+        prompt,
+        max_new_tokens=None,
+        temperature=None,
+        top_k=None,
+        top_p=None,
+        min_p=None,
+        repetition_penalty=None,
+        seed=0,
+        stop=None,
+    ):
+        """Appends `prompt` and yields Items, one per new token; see `lite_runtime.generate.generate`."""
+        return generate(
+            self, prompt, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop
+        )
+
+    def close(self) -> None:
+        """Cancels and awaits a running call, then frees the cache. May be called twice."""
+        self._handle.close()
+        self.model._handles.discard(self._handle)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self.close()
+
+    def __del__(self):
+        if hasattr(self, "_handle"):
+            self.close()
