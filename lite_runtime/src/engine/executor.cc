@@ -1,0 +1,338 @@
+#include "engine/executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+#include <variant>
+
+#include "engine/step_access.h"
+
+namespace edge_kit {
+namespace {
+
+// Below this many floats touched, weights read or multiplications done, a region runs on the calling thread.
+constexpr int64_t kTinyWork = 16384;
+constexpr int64_t kAttentionRows = 16;  // rows of one session per unit of work
+constexpr int64_t kUnitsPerThread = 4;  // so that a thread that is held up does not hold up the rest
+constexpr int64_t kManyRows = 8;        // from here on a linear is bound by arithmetic rather than by memory
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+int64_t groups_of(int64_t k) { return (k + kGroup - 1) / kGroup; }
+
+// Floats per row: rows start on cache lines.
+int64_t stride_of(const Plan& plan, size_t buffer) {
+  return static_cast<int>(buffer) == plan.logits ? 0 : round_up(plan.buffer_widths[buffer], 16);
+}
+
+int64_t most_groups(const Plan& plan) {
+  int64_t groups = 0;
+  for (const Step& step : plan.steps) {
+    if (const LinearStep* linear = std::get_if<LinearStep>(&step.op)) {
+      groups = std::max(groups, groups_of(linear->weights.front().k));
+    }
+  }
+  return groups;
+}
+
+int64_t angle_width(const Plan& plan) { return 2 * static_cast<int64_t>(plan.inv_freq.size()); }
+
+int64_t floats_per_row(const Plan& plan) {
+  int64_t floats = 0;
+  for (size_t b = 0; b < plan.buffer_widths.size(); ++b) floats += stride_of(plan, b);
+  return floats;
+}
+
+void embed(const EmbeddingStep& step, int32_t id, float* y) {
+  const int64_t begin = static_cast<int64_t>(id) * step.k;
+  if (step.scale == nullptr) {
+    std::memcpy(y, static_cast<const float*>(step.table) + begin, static_cast<size_t>(step.k) * sizeof(float));
+    return;
+  }
+  const int8_t* row = static_cast<const int8_t*>(step.table) + begin;
+  for (int64_t i = 0; i < step.k; ++i) y[i] = static_cast<float>(row[i]) * step.scale[id];
+}
+
+}  // namespace
+
+Executor::Executor(const Plan& plan, const Kernels& kernels, ThreadPool& pool, const KvLayout& layout, bool exact,
+                   int64_t chunk_rows)
+    : plan_(plan), kernels_(kernels), pool_(pool), layout_(layout), exact_(exact),
+      live_(live_buffers(plan, plan.first_row_local_step)) {
+  for (const Step& step : plan.steps) {
+    const StepAccess access = step_access(step);
+    int64_t cost = 0;
+    for (const Access& read : access.reads) cost += read.width;
+    if (!std::holds_alternative<LinearStep>(step.op)) {
+      for (const Access& write : access.writes) cost += write.width;
+    }
+    row_cost_.push_back(cost);
+  }
+  floats_ = make_aligned<float>(chunk_rows * floats_per_row(plan));
+  cos_ = make_aligned<float>(chunk_rows * angle_width(plan));
+  sin_ = make_aligned<float>(chunk_rows * angle_width(plan));
+  if (!exact) {
+    const int64_t groups = chunk_rows * most_groups(plan);
+    values_ = make_aligned<int8_t>(groups * kGroup);
+    scales_ = make_aligned<float>(groups);
+    offsets_ = make_aligned<int32_t>(groups);
+  }
+  float* next = floats_.get();
+  for (size_t b = 0; b < plan.buffer_widths.size(); ++b) {
+    buffers_.push_back({next, stride_of(plan, b)});
+    next += chunk_rows * stride_of(plan, b);
+  }
+  buffers_[static_cast<size_t>(plan.logits)] = {nullptr, plan.n_vocab};
+}
+
+int64_t Executor::workspace_bytes(const Plan& plan, bool exact, int64_t chunk_rows) {
+  const int64_t floats = floats_per_row(plan) + 2 * angle_width(plan);
+  const int64_t quantized = exact ? 0 : most_groups(plan) * (kGroup + 8);  // values, scale, offset
+  return chunk_rows * (floats * static_cast<int64_t>(sizeof(float)) + quantized);
+}
+
+void Executor::run(const Chunk& chunk, float* logits, const std::function<void()>& check) {
+  chunk_ = &chunk;
+  rows_ = chunk.rows();
+  buffers_[static_cast<size_t>(plan_.logits)].data = logits;
+  compute_angles();
+  plan_attention();
+  size_t begin = 0;  // of the row-wise steps that wait to be run
+  for (size_t i = 0; i < plan_.steps.size(); ++i) {
+    if (i == plan_.first_row_local_step) {
+      run_rows(begin, i);
+      begin = i;
+      if (chunk.wanted.empty()) return;
+      keep_wanted_rows();
+    }
+    const LinearStep* linear = std::get_if<LinearStep>(&plan_.steps[i].op);
+    const AttentionStep* attention = std::get_if<AttentionStep>(&plan_.steps[i].op);
+    if (linear == nullptr && attention == nullptr) continue;
+    run_rows(begin, i + 1);
+    begin = i + 1;
+    if (linear != nullptr) run_linear(*linear);
+    if (attention != nullptr) {
+      check();
+      run_attention(*attention);
+    }
+  }
+  run_rows(begin, plan_.steps.size());
+}
+
+// Calls function(row) for all rows, on several threads if that pays.
+template <typename Function>
+void Executor::for_rows(int64_t cost_per_row, const Function& function) {
+  const int64_t rows = rows_;
+  if (rows == 1 || rows * cost_per_row < kTinyWork) {
+    for (int64_t r = 0; r < rows; ++r) function(r);
+    return;
+  }
+  const int64_t units = std::min<int64_t>(rows, pool_.n_threads() * kUnitsPerThread);
+  share(units, [&](int64_t unit) {
+    for (int64_t r = rows * unit / units; r < rows * (unit + 1) / units; ++r) function(r);
+  });
+}
+
+// Calls function(unit) for all units, each on the thread that is free next.
+template <typename Function>
+void Executor::share(int64_t units, const Function& function) {
+  std::atomic<int64_t> next{0};
+  pool_.run([&](int) {
+    for (int64_t unit = next++; unit < units; unit = next++) function(unit);
+  });
+}
+
+// cos and sin of position * inv_freq; the product is rounded to fp32, as in the program.
+void Executor::compute_angles() {
+  const int64_t half = static_cast<int64_t>(plan_.inv_freq.size());
+  if (half == 0) return;
+  for_rows(16 * half, [&](int64_t r) {
+    float* cos = cos_.get() + r * 2 * half;
+    float* sin = sin_.get() + r * 2 * half;
+    const float position = static_cast<float>(chunk_->positions[static_cast<size_t>(r)]);
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = position * plan_.inv_freq[static_cast<size_t>(i)];
+      cos[i] = cos[half + i] = static_cast<float>(std::cos(angle));
+      sin[i] = sin[half + i] = static_cast<float>(std::sin(angle));
+    }
+  });
+}
+
+void Executor::plan_attention() {
+  items_.clear();
+  tables_.clear();
+  int64_t pointers = 0;
+  for (size_t p = 0; p < chunk_->pieces.size(); ++p) {
+    const Piece& piece = chunk_->pieces[p];
+    for (int64_t row = 0; row < piece.rows; row += kAttentionRows) {
+      for (int64_t head = 0; head < layout_.n_kv_heads; ++head) {
+        items_.push_back({static_cast<int64_t>(p), row, std::min(kAttentionRows, piece.rows - row), head});
+      }
+    }
+    tables_.push_back(pointers);
+    pointers += layout_.n_kv_heads * round_up(piece.first_position + piece.rows, kCacheBlock) / kCacheBlock;
+  }
+  keys_.resize(static_cast<size_t>(pointers));
+  values_of_.resize(static_cast<size_t>(pointers));
+}
+
+// Moves the rows whose logits are wanted to the front.
+void Executor::keep_wanted_rows() {
+  const std::vector<int64_t>& wanted = chunk_->wanted;
+  if (static_cast<int64_t>(wanted.size()) == rows_) return;
+  for (int index : live_) {
+    const Buffer& values = buffer(index);
+    for (size_t to = 0; to < wanted.size(); ++to) {
+      const int64_t from = wanted[to];
+      if (from == static_cast<int64_t>(to)) continue;
+      std::memcpy(values.row(static_cast<int64_t>(to)), values.row(from),
+                  static_cast<size_t>(values.stride) * sizeof(float));
+    }
+  }
+  rows_ = static_cast<int64_t>(wanted.size());
+}
+
+// Steps [begin, end) row by row; of a linear or an attention at the end, the part that is done per row.
+void Executor::run_rows(size_t begin, size_t end) {
+  int64_t cost = 0;
+  for (size_t i = begin; i < end; ++i) cost += row_cost_[i];
+  if (cost == 0) return;
+  for_rows(cost, [&](int64_t row) {
+    for (size_t i = begin; i < end; ++i) run_row(plan_.steps[i], row);
+  });
+}
+
+void Executor::run_row(const Step& step, int64_t row) {
+  std::visit(
+      [&](const auto& s) {
+        using Type = std::decay_t<decltype(s)>;
+        if constexpr (std::is_same_v<Type, EmbeddingStep>) {
+          embed(s, chunk_->ids[static_cast<size_t>(row)], buffer(s.output).row(row));
+        } else if constexpr (std::is_same_v<Type, RmsNormStep>) {
+          kernels_.rms_norm(buffer(s.input).row(row), s.weight, s.eps, s.k, buffer(s.output).row(row));
+        } else if constexpr (std::is_same_v<Type, RopeStep>) {
+          const int64_t angles = row * angle_width(plan_);
+          kernels_.rope(buffer(s.value).row(row), cos_.get() + angles, sin_.get() + angles, s.heads, s.dim);
+        } else if constexpr (std::is_same_v<Type, SiluMulStep>) {
+          kernels_.silu_mul(buffer(s.gate).row(row), buffer(s.up).row(row), buffer(s.output).row(row), s.width);
+        } else if constexpr (std::is_same_v<Type, AddStep>) {
+          kernels_.add(buffer(s.a).row(row), buffer(s.b).row(row), buffer(s.output).row(row), s.width);
+        } else if constexpr (std::is_same_v<Type, AttentionStep>) {
+          append(s, row);
+        } else {
+          static_assert(std::is_same_v<Type, LinearStep>);
+          if (needs_quantized(s)) quantize(s, row);
+        }
+      },
+      step.op);
+}
+
+// Writes the row's keys and values to the session's cache.
+void Executor::append(const AttentionStep& step, int64_t row) {
+  const Piece& piece = chunk_->pieces[static_cast<size_t>(chunk_->piece_of[static_cast<size_t>(row)])];
+  const int64_t position = chunk_->positions[static_cast<size_t>(row)], dim = step.head_dim;
+  uint8_t* block = piece.session->cache.block(position / kCacheBlock);
+  const auto write = [&](const float* from, int64_t head_at) {
+    uint8_t* to = block + head_at + position % kCacheBlock * dim * layout_.element_size;
+    if (exact_) {
+      std::memcpy(to, from, static_cast<size_t>(dim) * sizeof(float));
+    } else {
+      kernels_.to_f16(from, reinterpret_cast<uint16_t*>(to), dim);
+    }
+  };
+  for (int64_t head = 0; head < step.n_kv_heads; ++head) {
+    write(buffer(step.k).row(row) + head * dim, layout_.keys_at(step.layer, head));
+    write(buffer(step.v).row(row) + head * dim, layout_.values_at(step.layer, head));
+  }
+}
+
+bool Executor::needs_quantized(const LinearStep& step) const {
+  return !exact_ && std::any_of(step.weights.begin(), step.weights.end(), [](const Weight& w) { return w.is_int8; });
+}
+
+void Executor::quantize(const LinearStep& step, int64_t row) {
+  const int64_t k = step.weights.front().k, at = row * groups_of(k);
+  kernels_.quantize_row(buffer(step.input).row(row), k, values_.get() + at * kGroup, scales_.get() + at,
+                        offsets_.get() + at);
+}
+
+// The tiles of all weights of the step stand in one line that is cut into contiguous ranges: each thread reads few,
+// long streams.
+void Executor::run_linear(const LinearStep& step) {
+  int64_t tiles = 0;
+  for (const Weight& w : step.weights) tiles += round_up(w.n, kTileN) / kTileN;
+  const int64_t work = tiles * kTileN * step.weights.front().k * rows_;
+  if (work < kTinyWork * 4) return run_tiles(step, 0, tiles);
+  if (rows_ < kManyRows) {
+    return pool_.parallel_for(tiles, [&](int64_t begin, int64_t end) { run_tiles(step, begin, end); });
+  }
+  const int64_t units = std::min<int64_t>(tiles, pool_.n_threads() * kUnitsPerThread);
+  share(units, [&](int64_t unit) { run_tiles(step, tiles * unit / units, tiles * (unit + 1) / units); });
+}
+
+void Executor::run_tiles(const LinearStep& step, int64_t tile_begin, int64_t tile_end) {
+  int64_t first = 0;  // tile of the weight at hand
+  for (size_t i = 0; i < step.weights.size(); ++i) {
+    const Weight& w = step.weights[i];
+    const int64_t tiles = round_up(w.n, kTileN) / kTileN;
+    const int64_t begin = std::max(tile_begin, first) - first, end = std::min(tile_end, first + tiles) - first;
+    first += tiles;
+    if (begin >= end) continue;
+    const int64_t n_begin = begin * kTileN, n_end = std::min(end * kTileN, w.n);
+    const Buffer& y = buffer(step.outputs[i]);
+    if (w.is_int8 && !exact_) {
+      const QuantizedRows x = {values_.get(), scales_.get(), offsets_.get(), rows_, groups_of(w.k)};
+      kernels_.linear_int8(w, x, y.data, y.stride, n_begin, n_end);
+    } else {
+      const Buffer& x = buffer(step.input);
+      kernels_.linear_float(w, x.data, x.stride, rows_, y.data, y.stride, n_begin, n_end);
+    }
+  }
+}
+
+void Executor::run_attention(const AttentionStep& step) {
+  int64_t work = 0;  // multiplications
+  for (size_t p = 0; p < chunk_->pieces.size(); ++p) {
+    const Piece& piece = chunk_->pieces[p];
+    const int64_t tokens = piece.first_position + piece.rows, blocks = round_up(tokens, kCacheBlock) / kCacheBlock;
+    int64_t at = tables_[p];
+    for (int64_t head = 0; head < layout_.n_kv_heads; ++head) {
+      for (int64_t b = 0; b < blocks; ++b, ++at) {
+        const uint8_t* block = piece.session->cache.block(b);
+        keys_[static_cast<size_t>(at)] = block + layout_.keys_at(step.layer, head);
+        values_of_[static_cast<size_t>(at)] = block + layout_.values_at(step.layer, head);
+      }
+    }
+    work += 2 * piece.rows * tokens * step.n_heads * step.head_dim;
+  }
+  const int64_t items = static_cast<int64_t>(items_.size());
+  if (items == 1 || work < kTinyWork * 4) {
+    for (const AttentionItem& item : items_) attend(step, item);
+    return;
+  }
+  share(items, [&](int64_t unit) { attend(step, items_[static_cast<size_t>(unit)]); });
+}
+
+void Executor::attend(const AttentionStep& step, const AttentionItem& item) {
+  const Piece& piece = chunk_->pieces[static_cast<size_t>(item.piece)];
+  const int64_t blocks = round_up(piece.first_position + piece.rows, kCacheBlock) / kCacheBlock;
+  const size_t table = static_cast<size_t>(tables_[static_cast<size_t>(item.piece)] + item.head * blocks);
+  const Buffer &q = buffer(step.q), &out = buffer(step.output);
+  AttentionArgs args;
+  args.group = step.n_heads / step.n_kv_heads;
+  args.dim = step.head_dim;
+  const int64_t row = piece.first_row + item.row, column = item.head * args.group * args.dim;
+  args.q = q.row(row) + column;
+  args.q_stride = q.stride;
+  args.rows = item.rows;
+  args.first_visible = piece.first_position + item.row + 1;
+  args.k_blocks = keys_.data() + table;
+  args.v_blocks = values_of_.data() + table;
+  args.scale = step.scale;
+  args.out = out.row(row) + column;
+  args.out_stride = out.stride;
+  (exact_ ? kernels_.attention_f32 : kernels_.attention_f16)(args);
+}
+
+}  // namespace edge_kit

@@ -1,0 +1,86 @@
+// Runs a chunk of rows through the plan.
+//
+// Steps that treat every row alone (norms, RoPE, adds, quantization, appending to the cache) are gathered up to
+// the next linear or attention and done row by row, so that a row stays in the nearest cache; for a few rows
+// they run on the calling thread, since waking the others costs more than the work. Linears are cut along their
+// outputs, attention along rows and key/value heads. None of these cuts changes a bit of a result.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/chunk.h"
+#include "engine/kv_cache.h"
+#include "engine/memory.h"
+#include "engine/thread_pool.h"
+#include "kernels/kernels.h"
+#include "plan/plan.h"
+
+namespace edge_kit {
+
+class Executor {
+ public:
+  // All references are borrowed. `exact`: fp32 activations and cache.
+  Executor(const Plan& plan, const Kernels& kernels, ThreadPool& pool, const KvLayout& layout, bool exact,
+           int64_t chunk_rows);
+
+  // Bytes that an executor of this shape allocates.
+  static int64_t workspace_bytes(const Plan& plan, bool exact, int64_t chunk_rows);
+
+  // Room for the chunk's tokens must have been reserved in the caches. `logits` [chunk.wanted, n_vocab]. `check`
+  // is called once per layer and stops the run by throwing.
+  void run(const Chunk& chunk, float* logits, const std::function<void()>& check);
+
+ private:
+  struct Buffer {
+    float* data = nullptr;
+    int64_t stride = 0;  // floats from row to row
+    float* row(int64_t r) const { return data + r * stride; }
+  };
+  struct AttentionItem {  // consecutive rows of one piece, one key/value head
+    int64_t piece, row, rows, head;
+  };
+
+  const Buffer& buffer(int index) const { return buffers_[static_cast<size_t>(index)]; }
+
+  void compute_angles();
+  void plan_attention();
+  void keep_wanted_rows();
+
+  template <typename Function>
+  void for_rows(int64_t cost_per_row, const Function& function);
+  template <typename Function>
+  void share(int64_t units, const Function& function);
+  void run_rows(size_t begin, size_t end);
+  void run_row(const Step& step, int64_t row);
+  void append(const AttentionStep& step, int64_t row);
+  void quantize(const LinearStep& step, int64_t row);
+  bool needs_quantized(const LinearStep& step) const;
+  void run_linear(const LinearStep& step);
+  void run_tiles(const LinearStep& step, int64_t tile_begin, int64_t tile_end);
+  void run_attention(const AttentionStep& step);
+  void attend(const AttentionStep& step, const AttentionItem& item);
+
+  const Plan& plan_;
+  const Kernels& kernels_;
+  ThreadPool& pool_;
+  const KvLayout layout_;
+  const bool exact_;
+  std::vector<int64_t> row_cost_;  // per step: floats read and written per row
+  std::vector<int> live_;          // buffers that the row-local steps at the end take over
+
+  AlignedArray<float> floats_, cos_, sin_, scales_;
+  AlignedArray<int8_t> values_;
+  AlignedArray<int32_t> offsets_;
+  std::vector<Buffer> buffers_;
+
+  // The chunk at hand.
+  const Chunk* chunk_ = nullptr;
+  int64_t rows_ = 0;  // that still go on
+  std::vector<AttentionItem> items_;
+  std::vector<int64_t> tables_;  // [pieces]: where a piece's pointers begin below
+  std::vector<const void*> keys_, values_of_;  // per piece [kv heads, blocks], of the layer at hand
+};
+
+}  // namespace edge_kit

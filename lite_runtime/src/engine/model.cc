@@ -1,0 +1,204 @@
+#include "engine/model.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <variant>
+
+#include "engine/bandwidth.h"
+#include "engine/cpu.h"
+#include "engine/step_access.h"
+#include "io/status.h"
+
+namespace edge_kit {
+namespace {
+
+[[noreturn]] void invalid(const std::string& message) { throw Error(EK_ERR_INVALID_ARGUMENT, message); }
+
+const Kernels& choose_kernels(const std::string& isa) {
+  const char* variable = std::getenv("EDGE_KIT_ISA");
+  const bool from_variable = isa.empty() && variable != nullptr && *variable != '\0';
+  const std::string wanted = from_variable ? variable : isa;
+  if (wanted.empty()) return *best_kernels();
+  if (const Kernels* kernels = find_kernels(wanted.c_str())) return *kernels;
+  std::string names;
+  for (const char* const* name = available_kernels(); *name != nullptr; ++name) {
+    names += (names.empty() ? "" : ", ") + std::string(*name);
+  }
+  invalid((from_variable ? "EDGE_KIT_ISA=" : "isa ") + wanted + " is not a kernel path that this CPU can run; it has " +
+          names);
+}
+
+int check_threads(int n_threads) {
+  if (n_threads == 0) return default_threads();
+  if (n_threads >= 1 && n_threads <= kMaxThreads) return n_threads;
+  invalid("n_threads is " + std::to_string(n_threads) + "; give 1 to " + std::to_string(kMaxThreads) +
+          ", or 0 for the default of this machine");
+}
+
+int64_t check_context(int64_t n_ctx) {
+  if (n_ctx == 0) return kDefaultContext;
+  if (n_ctx >= 1 && n_ctx <= kMaxContext) return n_ctx;
+  invalid("n_ctx is " + std::to_string(n_ctx) + "; give 1 to " + std::to_string(kMaxContext) +
+          " tokens, or 0 for the default of " + std::to_string(kDefaultContext));
+}
+
+KvLayout layout_of(const Plan& plan, bool exact) {
+  return {plan.n_layers, plan.n_kv_heads, plan.head_dim, exact ? 4 : 2};
+}
+
+Plan checked(Plan plan, const ModelOptions& options) {
+  check_plan(plan);
+  require_memory(Executor::workspace_bytes(plan, options.exact, options.chunk_rows) +
+                     layout_of(plan, options.exact).block_bytes(),
+                 "the workspace and a first block of the KV cache");
+  return plan;
+}
+
+int64_t wanted_rows(const Segment& segment) {
+  if (segment.logits == EK_LOGITS_ALL) return segment.n_ids;
+  return segment.logits == EK_LOGITS_LAST ? 1 : 0;
+}
+
+}  // namespace
+
+Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& options)
+    : file_(std::move(file)),
+      plan_(checked(std::move(plan), options)),
+      kernels_(choose_kernels(options.isa)),
+      layout_(layout_of(plan_, options.exact)),
+      n_ctx_(check_context(options.n_ctx)),
+      chunk_rows_(options.chunk_rows),
+      pool_(check_threads(options.n_threads)),
+      executor_(plan_, kernels_, pool_, layout_, options.exact, options.chunk_rows) {
+  n_ids_ = plan_.n_vocab;
+  for (const Step& step : plan_.steps) {
+    if (const EmbeddingStep* embedding = std::get_if<EmbeddingStep>(&step.op)) n_ids_ = std::min(n_ids_, embedding->n);
+  }
+}
+
+std::unique_ptr<Session> Model::create_session() const { return std::make_unique<Session>(this, KvCache(layout_)); }
+
+std::unique_ptr<Session> Model::fork(const Session& session) {
+  std::lock_guard<FairMutex> hold(mutex_);
+  check_open();
+  return std::make_unique<Session>(this, session.cache.fork());
+}
+
+void Model::cut(Session& session, int64_t length) {
+  std::lock_guard<FairMutex> hold(mutex_);
+  check_open();
+  if (length < 0 || length > session.cache.length()) {
+    invalid("cannot cut a session of " + std::to_string(session.cache.length()) + " tokens to " +
+            std::to_string(length));
+  }
+  session.cache.cut(length);
+}
+
+void Model::release(std::unique_ptr<Session> session) {
+  std::lock_guard<FairMutex> hold(mutex_);
+  session.reset();
+}
+
+void Model::close() {
+  std::lock_guard<FairMutex> hold(mutex_);
+  closed_ = true;
+}
+
+void Model::check_open() const {
+  if (closed_) invalid("the session's model has been closed");
+}
+
+void Model::check_segments(const std::vector<Segment>& segments, size_t n_logits) const {
+  if (segments.empty()) invalid("a forward needs at least one segment");
+  std::vector<const Session*> sessions;
+  int64_t wanted = 0;
+  for (size_t s = 0; s < segments.size(); ++s) {
+    const Segment& segment = segments[s];
+    const std::string where = "segment " + std::to_string(s);
+    if (segment.session == nullptr) invalid(where + " has no session");
+    if (segment.session->owner != this) invalid(where + ": the session belongs to another model");
+    if (segment.n_ids < 1) invalid(where + " has " + std::to_string(segment.n_ids) + " ids; it needs at least 1");
+    if (segment.ids == nullptr) invalid(where + ": ids is NULL");
+    if (segment.logits < EK_LOGITS_NONE || segment.logits > EK_LOGITS_ALL) {
+      invalid(where + ": logits is " + std::to_string(segment.logits) + "; it must be 0 (none), 1 (last) or 2 (all)");
+    }
+    const int64_t length = segment.session->cache.length();
+    if (segment.n_ids > n_ctx_ - length) {
+      throw Error(EK_ERR_CONTEXT_FULL, where + ": the context is full: " + std::to_string(length) + " tokens and " +
+                                           std::to_string(segment.n_ids) + " new ones need " +
+                                           std::to_string(length + segment.n_ids) + ", the limit n_ctx is " +
+                                           std::to_string(n_ctx_));
+    }
+    for (int64_t i = 0; i < segment.n_ids; ++i) {
+      if (segment.ids[i] < 0 || segment.ids[i] >= n_ids_) {
+        invalid(where + ": id " + std::to_string(segment.ids[i]) + " at index " + std::to_string(i) +
+                " is outside the vocabulary of " + std::to_string(n_ids_));
+      }
+    }
+    sessions.push_back(segment.session);
+    wanted += wanted_rows(segment);
+  }
+  std::sort(sessions.begin(), sessions.end());
+  if (std::adjacent_find(sessions.begin(), sessions.end()) != sessions.end()) {
+    invalid("a session stands in the forward twice");
+  }
+  if (static_cast<uint64_t>(wanted) * static_cast<uint64_t>(plan_.n_vocab) > n_logits) {
+    invalid("the logits need room for " + std::to_string(wanted) + " rows of " + std::to_string(plan_.n_vocab) +
+            " floats, n_logits is " + std::to_string(n_logits));
+  }
+}
+
+// Memory for all segments, or none.
+void Model::reserve(const std::vector<Segment>& segments) {
+  int64_t blocks = 0;
+  for (const Segment& segment : segments) blocks += segment.session->cache.missing_blocks(segment.n_ids);
+  if (blocks == 0) return;
+  const std::string what = std::to_string(blocks) + " more blocks of " + std::to_string(kCacheBlock) +
+                           " tokens of the KV cache";
+  require_memory(blocks * layout_.block_bytes(), what);
+  try {
+    for (const Segment& segment : segments) segment.session->cache.reserve(segment.n_ids);
+  } catch (const std::bad_alloc&) {
+    throw Error(EK_ERR_OUT_OF_MEMORY, what + " need " + format_bytes(blocks * layout_.block_bytes()) +
+                                          ", which the system refused; it says that " +
+                                          format_bytes(available_memory()) + " are available");
+  }
+}
+
+void Model::forward(const std::vector<Segment>& segments, float* logits, size_t n_logits) {
+  std::lock_guard<FairMutex> hold(mutex_);
+  check_open();
+  check_segments(segments, n_logits);
+  const auto check_cancelled = [&segments] {
+    bool cancelled = false;
+    for (const Segment& segment : segments) {
+      // A plain load first: it is looked at once per layer, and almost never set.
+      if (segment.session->cancelled.load()) cancelled |= segment.session->cancelled.exchange(false);
+    }
+    if (cancelled) throw Error(EK_ERR_CANCELLED, "the forward was cancelled; no cache has changed");
+  };
+  try {
+    check_cancelled();
+    reserve(segments);
+    for (const Chunk& chunk : cut_into_chunks(segments, chunk_rows_)) {
+      executor_.run(chunk, logits, check_cancelled);
+      logits += static_cast<int64_t>(chunk.wanted.size()) * plan_.n_vocab;
+    }
+  } catch (...) {
+    for (const Segment& segment : segments) segment.session->cache.release_unused();
+    throw;
+  }
+  for (const Segment& segment : segments) segment.session->cache.commit(segment.n_ids);
+}
+
+double Model::read_bandwidth() {
+  std::lock_guard<FairMutex> hold(mutex_);
+  check_open();
+  if (file_ == nullptr) throw Error(EK_ERR_INVALID_ARGUMENT, "the model has no file to read");
+  return edge_kit::read_bandwidth(file_->data(), file_->size(), pool_);
+}
+
+}  // namespace edge_kit

@@ -1,0 +1,79 @@
+// A model ready to run: the file, its plan, the kernels, the threads and the workspace.
+//
+// Threads: all methods may be called from any thread; forwards, and what else changes a session, queue in order
+// of arrival. Owner: a Model owns all it was given; sessions are owned by whoever created them and must not be
+// used after their model is gone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/chunk.h"
+#include "engine/executor.h"
+#include "engine/fair_mutex.h"
+#include "engine/kv_cache.h"
+#include "engine/session.h"
+#include "engine/thread_pool.h"
+#include "io/nb_file.h"
+#include "kernels/kernels.h"
+#include "plan/plan.h"
+
+namespace edge_kit {
+
+constexpr int64_t kDefaultContext = 32768;
+constexpr int64_t kMaxContext = int64_t{1} << 24;  // fp32 counts positions exactly up to here
+
+struct ModelOptions {
+  int n_threads = 0;        // 0 = default_threads()
+  int64_t n_ctx = 0;        // 0 = kDefaultContext
+  bool exact = false;       // fp32 activations and cache
+  std::string isa;          // empty = EDGE_KIT_ISA, else the best
+  int64_t chunk_rows = kChunkRows;
+};
+
+class Model {
+ public:
+  // `file` holds what the plan points to; it may be null when that lives elsewhere.
+  Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& options);
+
+  const Plan& plan() const { return plan_; }
+  const NbFile* file() const { return file_.get(); }
+  const Kernels& kernels() const { return kernels_; }
+  const KvLayout& kv_layout() const { return layout_; }
+  int n_threads() const { return pool_.n_threads(); }
+  int64_t n_ctx() const { return n_ctx_; }
+
+  std::unique_ptr<Session> create_session() const;
+  std::unique_ptr<Session> fork(const Session& session);
+  void cut(Session& session, int64_t length);
+  void release(std::unique_ptr<Session> session);
+
+  // See ek_forward. Throws Error and leaves every cache as it was.
+  void forward(const std::vector<Segment>& segments, float* logits, size_t n_logits);
+
+  // Bytes per second at which the model's threads read the file: best of all loops that this CPU can run.
+  double read_bandwidth();
+
+  // Waits for the running forward; whatever is called later is refused.
+  void close();
+
+ private:
+  void check_segments(const std::vector<Segment>& segments, size_t n_logits) const;
+  void check_open() const;
+  void reserve(const std::vector<Segment>& segments);
+
+  const std::unique_ptr<NbFile> file_;
+  const Plan plan_;
+  const Kernels& kernels_;
+  const KvLayout layout_;
+  const int64_t n_ctx_, chunk_rows_;
+  int64_t n_ids_ = 0;  // rows of the embedding
+  bool closed_ = false;
+  FairMutex mutex_;
+  ThreadPool pool_;
+  Executor executor_;
+};
+
+}  // namespace edge_kit
