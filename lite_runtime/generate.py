@@ -94,7 +94,9 @@ def generate(
 
 
 def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher):
-    model = session.model
+    model, handle = session.model, session._handle
+    cancel_is_old, handle.cancel_came_late = handle.cancel_came_late, False
+    n_cancels = handle.n_cancels
     n_generated, prefill_seconds, decode_seconds = 0, 0.0, 0.0
 
     def item(text, token, finish_reason):
@@ -114,6 +116,9 @@ def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher):
         try:
             (logits,) = model.forward([(session, step, "last")])
         except CancelledError:
+            if cancel_is_old and handle.n_cancels == n_cancels:
+                cancel_is_old = False
+                continue
             yield item(matcher.flush(), None, "cancelled")
             return
         token = sample(logits, sampling, session._tokens, len(session))
@@ -134,6 +139,7 @@ def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher):
         if finish_reason is None and (n_generated == max_new_tokens or len(session) == model.info.n_ctx):
             finish_reason = "length"
         if finish_reason:
+            handle.cancel_came_late = handle.n_cancels != n_cancels
             yield item(text + matcher.flush(), token, finish_reason)
             return
         yield item(text, token, None)

@@ -99,16 +99,17 @@ def _meminfo(name: str) -> int | None:
 
 
 def _cgroup_available() -> int | None:
-    """What is left below this container's limit (cgroup 2), its page cache counted as free."""
-    folder = Path("/sys/fs/cgroup")
-    for line in _read("/proc/self/cgroup").splitlines():
-        if line.startswith("0::"):
-            folder = folder / line[3:].lstrip("/")
-    limit, current = _read(folder / "memory.max").strip(), _read(folder / "memory.current").strip()
-    if not limit.isdigit() or not current.isdigit():
-        return None
-    cache = [int(line.split()[1]) for line in _read(folder / "memory.stat").splitlines() if line.startswith("file ")]
-    return int(limit) - int(current) + sum(cache)
+    """What the tightest limit (cgroup 2) from this process's group to the root leaves, file pages counted as free."""
+    root = Path("/sys/fs/cgroup")
+    own = next((line[3:] for line in _read("/proc/self/cgroup").splitlines() if line.startswith("0::")), "/")
+    folder, left = root / own.lstrip("/"), []
+    for group in [folder, *folder.parents]:
+        limit, used = _read(group / "memory.max").strip(), _read(group / "memory.current").strip()
+        if limit.isdigit() and used.isdigit():
+            stat = (line.split() for line in _read(group / "memory.stat").splitlines())
+            file_pages = sum(int(value) for name, value in stat if name in ("inactive_file", "active_file"))
+            left.append(int(limit) - int(used) + file_pages)
+    return min(left, default=None)
 
 
 def _sysctl(name: str, size: int) -> bytes | None:

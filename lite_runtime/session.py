@@ -26,6 +26,8 @@ class SessionHandle:
         self._pointer = pointer
         self._in_use = threading.RLock()  # held during every native call but cancel
         self._valid = threading.RLock()  # held while the pointer is used by cancel or freed
+        self.n_cancels = 0
+        self.cancel_came_late = False  # for the generation it was meant for; the native flag is still up
 
     @contextlib.contextmanager
     def use(self):
@@ -38,6 +40,7 @@ class SessionHandle:
     def cancel(self) -> None:
         with self._valid:
             if self._pointer is not None:
+                self.n_cancels += 1
                 _native.library().ek_session_cancel(self._pointer)
 
     def close(self) -> None:
