@@ -33,12 +33,14 @@ def expected(x: np.ndarray) -> np.ndarray:
     return x @ weight.T * values["proj.scale"] + values["proj.bias"]
 
 
+def _one_each(arguments: dict) -> dict:
+    return {parameter: [name] for parameter, name in arguments.items()}
+
+
 def program(target: str = "x86") -> Program:
     def op(op_type, inputs, outputs, **attrs):
         values = {KERNEL_ATTRIBUTE: Attr(AttrType.STRING, pick(op_type, target)), **attrs}
-        return Op(
-            op_type, {key: [name] for key, name in inputs.items()}, {key: [name] for key, name in outputs.items()}, values
-        )
+        return Op(op_type, _one_each(inputs), _one_each(outputs), values)
 
     def integer(value):
         return Attr(AttrType.INT, value)

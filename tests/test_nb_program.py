@@ -54,7 +54,8 @@ def test_every_variable_type_comes_back():
 
 def test_keys_are_sorted_by_bytes_for_the_binary_search_of_the_stock_runtime():
     keys = ["b", "a", "B", "名", "aa", ""]
-    op = Op("x", {key: [] for key in keys}, {key: [key] for key in keys}, {key: Attr(AttrType.INT, 1) for key in keys})
+    attrs = {key: Attr(AttrType.INT, 1) for key in keys}
+    op = Op("x", {key: [] for key in keys}, {key: [key] for key in keys}, attrs)
     back = decode(encode(Program(1, [op], []))).ops[0]
     expected = sorted(keys, key=lambda key: key.encode("utf-8"))
     assert list(back.inputs) == list(back.outputs) == list(back.attrs) == expected
@@ -77,24 +78,40 @@ def test_random_programs_come_back():
     long = strategies.integers(-(2**63), 2**63 - 1)
     number = strategies.floats(width=32, allow_nan=False).map(single)
     scalars = {
-        AttrType.INT: integer, AttrType.FLOAT: number, AttrType.STRING: name, AttrType.BOOLEAN: strategies.booleans(),
-        AttrType.BLOCK: integer, AttrType.LONG: long,
+        AttrType.INT: integer,
+        AttrType.FLOAT: number,
+        AttrType.STRING: name,
+        AttrType.BOOLEAN: strategies.booleans(),
+        AttrType.BLOCK: integer,
+        AttrType.LONG: long,
     }
     lists = {
-        AttrType.INTS: integer, AttrType.FLOATS: number, AttrType.STRINGS: name,
-        AttrType.BOOLEANS: strategies.booleans(), AttrType.BLOCKS: integer, AttrType.LONGS: long,
+        AttrType.INTS: integer,
+        AttrType.FLOATS: number,
+        AttrType.STRINGS: name,
+        AttrType.BOOLEANS: strategies.booleans(),
+        AttrType.BLOCKS: integer,
+        AttrType.LONGS: long,
     }
     attr = strategies.one_of(
         [value.map(lambda v, k=kind: Attr(k, v)) for kind, value in scalars.items()]
-        + [strategies.lists(value, max_size=5).map(lambda v, k=kind: Attr(k, v)) for kind, value in lists.items()]
+        + [
+            strategies.lists(value, max_size=5).map(lambda v, k=kind: Attr(k, v))
+            for kind, value in lists.items()
+        ]
     )
     arguments = strategies.dictionaries(name, strategies.lists(name, max_size=3), max_size=3)
     op = strategies.builds(Op, name, arguments, arguments, strategies.dictionaries(name, attr, max_size=4))
     var = strategies.builds(
-        Var, name, dtype=strategies.sampled_from(["int8", "float32"]), shape=strategies.lists(long, max_size=4),
+        Var,
+        name,
+        dtype=strategies.sampled_from(["int8", "float32"]),
+        shape=strategies.lists(long, max_size=4),
         persistable=strategies.booleans(),
     )
-    programs = strategies.builds(Program, long, strategies.lists(op, max_size=4), strategies.lists(var, max_size=4))
+    programs = strategies.builds(
+        Program, long, strategies.lists(op, max_size=4), strategies.lists(var, max_size=4)
+    )
 
     @settings(max_examples=150, deadline=None)
     @given(programs)

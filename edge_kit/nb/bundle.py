@@ -11,7 +11,7 @@ import json
 import os
 import struct
 import zipfile
-from typing import Dict, Mapping
+from collections.abc import Mapping
 
 from edge_kit.nb.reader import NbFile
 from lite_runtime.errors import FileFormatError
@@ -20,7 +20,7 @@ MANIFEST = "manifest.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal content gives equal bytes
 _CHUNK_BYTES = 1 << 22
 # What zipfile raises for an archive that is not sound.
-_DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, EOFError, RuntimeError, ValueError, struct.error)
+_DAMAGED = (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError, struct.error)
 
 
 def write_bundle(path, files: Mapping[str, bytes]) -> None:
@@ -44,7 +44,7 @@ def write_bundle(path, files: Mapping[str, bytes]) -> None:
             raise
 
 
-def read_bundle(path) -> Dict[str, bytes]:
+def read_bundle(path) -> dict[str, bytes]:
     """name -> content of all files in the bundle; FileFormatError if there is none or it is damaged."""
     path = os.fspath(path)
     with NbFile(path) as model:
@@ -64,8 +64,8 @@ def read_bundle(path) -> Dict[str, bytes]:
             return {entry.filename: archive.read(entry) for entry in entries}
     except _DAMAGED as error:
         raise FileFormatError(
-            f"{path}: the bundle behind the last tensor (bytes {end} to {size}) is damaged or cut short: {error}. "
-            "Copy or download the file again."
+            f"{path}: the bundle behind the last tensor (bytes {end} to {size}) is damaged or cut short: "
+            f"{error}. Copy or download the file again."
         ) from None
 
 

@@ -114,7 +114,7 @@ class OpVar:
 
 
 class OpAttr:
-    NAME, TYPE, I, F, S, INTS, FLOATS, STRINGS, B, BOOLS, BLOCK_IDX, L, BLOCKS_IDX, LONGS = range(14)
+    NAME, TYPE, I, F, S, INTS, FLOATS, STRINGS, B, BOOLS, BLOCK_IDX, L, BLOCKS_IDX, LONGS = range(14)  # noqa: E741
 
 
 class VarDesc:

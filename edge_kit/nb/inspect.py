@@ -55,10 +55,11 @@ def _target(program: Program) -> str:
 
 def _variables(program: Program, names: list) -> list:
     known = {var.name: var for var in program.vars}
-    return [
-        {"name": name, "dtype": known[name].dtype, "shape": known[name].shape} if name in known else {"name": name}
-        for name in names
-    ]
+    found = []
+    for name in names:
+        var = known.get(name)
+        found.append({"name": name, "dtype": var and var.dtype, "shape": var and var.shape})
+    return found
 
 
 def render(found: dict, with_tensors: bool = False) -> str:
@@ -85,21 +86,23 @@ def render(found: dict, with_tensors: bool = False) -> str:
     if found["bundle"] is None:
         lines.append("  bundle       none")
     else:
-        lines.append(f"  bundle       {', '.join(f'{name} ({_size(size)})' for name, size in found['bundle'].items())}")
+        files = [f"{name} ({_size(size)})" for name, size in found["bundle"].items()]
+        lines.append(f"  bundle       {', '.join(files)}")
         lines.append(f"  {MANIFEST}")
         lines += [f"    {key:20} {_short([str(value)], 90)}" for key, value in found["manifest"].items()]
     if with_tensors:
         width = max((len(tensor["name"]) for tensor in found["tensors"]), default=0)
         for tensor in found["tensors"]:
+            note = "" if tensor["aligned"] else ", not aligned"
             lines.append(
                 f"  {tensor['name']:{width}}  {tensor['dtype']:8} {str(list(tensor['shape'])):24} "
-                f"{tensor['nbytes']:>12} bytes at {tensor['offset']}" + ("" if tensor["aligned"] else ", not aligned")
+                f"{tensor['nbytes']:>12} bytes at {tensor['offset']}{note}"
             )
     return "\n".join(lines)
 
 
 def _signature(var: dict) -> str:
-    return f"{var['name']} {var.get('dtype')} {var.get('shape')}"
+    return f"{var['name']} {var['dtype']} {var['shape']}"
 
 
 def _short(parts: list, limit: int = 240) -> str:

@@ -8,6 +8,8 @@ matmul_v2 and elementwise_add into fc.
 
 from __future__ import annotations
 
+import re
+
 from edge_kit.nb.format import Target
 from lite_runtime.errors import UnsupportedError
 
@@ -29,6 +31,7 @@ _PLACES = {
     **dict.fromkeys(("fc", "layer_norm", "matmul_v2", "reduce_mean", "rsqrt", "scale", "sigmoid"), _NATIVE),
     **dict.fromkeys(("gelu", "pow", "relu", "slice", "softmax", "sqrt", "square", "tanh"), _NATIVE),
 }
+_PICK = re.compile(r"([^/]+)/([^/]+)/(\d)/\d/\d", re.ASCII)
 _ALIASES = {"gather": "int64int64"}  # by the types of index and axis
 
 
@@ -46,8 +49,11 @@ def pick(op_type: str, target: str) -> str:
 
 def to_x86(kernel: str) -> str:
     """The x86 pick in place of an arm one; host picks stay. The length never changes."""
-    op_type, alias, target = kernel.split("/")[:3]
-    if int(target) != Target.ARM:
+    parts = _PICK.fullmatch(kernel)
+    if not parts:
+        raise UnsupportedError(f"kernel pick {kernel!r}: expected op/alias/target/precision/layout")
+    op_type, alias, target = parts.groups()
+    if target != str(int(Target.ARM)):
         return kernel
     if op_type not in _PLACES:
         raise UnsupportedError(f"op {op_type} ({kernel}): no x86 kernel of Paddle Lite is known in its place")

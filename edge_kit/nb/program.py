@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from edge_kit.nb import format as nb
 from edge_kit.nb.errors import UnsupportedNbFile
@@ -23,9 +23,9 @@ class Op:
     """One op; `inputs` and `outputs` map a parameter ("X") to the names of its variables."""
 
     type: str
-    inputs: Dict[str, List[str]] = field(default_factory=dict)
-    outputs: Dict[str, List[str]] = field(default_factory=dict)
-    attrs: Dict[str, Attr] = field(default_factory=dict)
+    inputs: dict[str, list[str]] = field(default_factory=dict)
+    outputs: dict[str, list[str]] = field(default_factory=dict)
+    attrs: dict[str, Attr] = field(default_factory=dict)
 
     def attr(self, name: str, default=None):
         """The value of an attribute without its type."""
@@ -35,17 +35,24 @@ class Op:
     @property
     def kernel(self) -> str:
         """The kernel pick, "op/alias/target/precision/layout"; empty in a program that opt has not seen."""
-        return self.attr(nb.KERNEL_ATTRIBUTE, "")
+        found = self.attr(nb.KERNEL_ATTRIBUTE)
+        return found if isinstance(found, str) else ""
+
+    @property
+    def column(self) -> int:
+        """Which input a feed op fills, which output a fetch op returns."""
+        found = self.attr("col")
+        return found if isinstance(found, int) else 0
 
 
 @dataclass
 class Var:
-    """One variable. `dtype` is NumPy's name; `shape` has -1 for dynamic sizes; both empty unless LOD_TENSOR."""
+    """One variable. Of a LOD_TENSOR, `dtype` is NumPy's name and `shape` has -1 for dynamic sizes."""
 
     name: str
     type: VarType = VarType.LOD_TENSOR
     dtype: Optional[str] = None
-    shape: List[int] = field(default_factory=list)
+    shape: list[int] = field(default_factory=list)
     persistable: bool = False
 
 
@@ -54,19 +61,19 @@ class Program:
     """Block 0 in program order. `version` is Paddle's, as 3001001 for 3.1.1."""
 
     version: int
-    ops: List[Op]
-    vars: List[Var]
+    ops: list[Op]
+    vars: list[Var]
 
     @property
-    def inputs(self) -> List[str]:
+    def inputs(self) -> list[str]:
         """Variables that the feed ops fill, by column."""
-        feeds = sorted((op for op in self.ops if op.type == "feed"), key=lambda op: op.attr("col", 0))
+        feeds = sorted((op for op in self.ops if op.type == "feed"), key=lambda op: op.column)
         return [name for op in feeds for name in op.outputs.get("Out", [])]
 
     @property
-    def outputs(self) -> List[str]:
+    def outputs(self) -> list[str]:
         """Variables that the fetch ops return, by column."""
-        fetches = sorted((op for op in self.ops if op.type == "fetch"), key=lambda op: op.attr("col", 0))
+        fetches = sorted((op for op in self.ops if op.type == "fetch"), key=lambda op: op.column)
         return [name for op in fetches for name in op.inputs.get("X", [])]
 
 
@@ -111,7 +118,8 @@ def _enum(kind, number: int, table: Table):
     try:
         return kind(number)
     except ValueError:
-        raise table.buffer.fail(table.position, table.what, f"no {kind.__name__} has the number {number}") from None
+        problem = f"no {kind.__name__} has the number {number}"
+        raise table.buffer.fail(table.position, table.what, problem) from None
 
 
 def element_name(number: int, table: Table) -> str:
@@ -136,14 +144,13 @@ def _decode_op(op: Table) -> Op:
         else:
             value = attr.text(slot, "") if getter == "text" else attr.texts(slot)
         attrs[attr.text(nb.OpAttr.NAME)] = Attr(kind, value)
-    return Op(op_type, _decode_arguments(op, nb.OpDesc.INPUTS), _decode_arguments(op, nb.OpDesc.OUTPUTS), attrs)
+    inputs = _decode_arguments(op, nb.OpDesc.INPUTS, f"{op.what} input")
+    outputs = _decode_arguments(op, nb.OpDesc.OUTPUTS, f"{op.what} output")
+    return Op(op_type, inputs, outputs, attrs)
 
 
-def _decode_arguments(op: Table, slot: int) -> dict:
-    side = "input" if slot == nb.OpDesc.INPUTS else "output"
-    return {
-        var.text(nb.OpVar.PARAMETER): var.texts(nb.OpVar.ARGUMENTS) for var in op.tables(slot, f"{op.what} {side}")
-    }
+def _decode_arguments(op: Table, slot: int, what: str) -> dict:
+    return {var.text(nb.OpVar.PARAMETER): var.texts(nb.OpVar.ARGUMENTS) for var in op.tables(slot, what)}
 
 
 def _decode_var(table: Table) -> Var:

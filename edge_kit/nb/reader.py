@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import OrderedDict
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class TensorInfo(NamedTuple):
 
     name: str
     dtype: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     offset: int
     nbytes: int
 
@@ -63,7 +63,8 @@ class NbFile:
                     raise self._not_nb(b"")
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
-            raise NotAnNbFile(f"{self.path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+            problem = getattr(error, "strerror", None) or error
+            raise NotAnNbFile(f"{self.path}: cannot be read: {problem}") from None
         try:
             self._read_header()
             self.program: Program = decode(self._map, *self.program_span, self.path)
@@ -81,8 +82,8 @@ class NbFile:
 
     def _truncated(self, what: str, expected: int, at: int) -> TruncatedNbFile:
         return TruncatedNbFile(
-            f"{self.path}: truncated: {what} needs bytes {at} to {at + expected}, the file ends at {self.size}. "
-            "Copy or download it again."
+            f"{self.path}: truncated: {what} needs bytes {at} to {at + expected}, "
+            f"the file ends at {self.size}. Copy or download it again."
         )
 
     def _read_header(self) -> None:
@@ -118,7 +119,7 @@ class NbFile:
                 f"{version}, {meta_bytes}, {header_bytes}; expected 0, 0, {nb.PARAMS_HEADER_BYTES}"
             )
         position += nb.PARAMS_HEADER.size
-        self.tensors: "OrderedDict[str, TensorInfo]" = OrderedDict()
+        self.tensors: OrderedDict[str, TensorInfo] = OrderedDict()
         for index in range(count):
             tensor, position = self._read_record(position, f"tensor {index + 1} of {count}")
             if tensor.name in self.tensors:
@@ -126,7 +127,7 @@ class NbFile:
             self.tensors[tensor.name] = tensor
         self.params_end = position
 
-    def _read_record(self, position: int, what: str) -> Tuple[TensorInfo, int]:
+    def _read_record(self, position: int, what: str) -> tuple[TensorInfo, int]:
         """The tensor whose record starts at `position`, and where the next one starts."""
         if self.tensors:
             what += f" (after {next(reversed(self.tensors))})"
@@ -135,7 +136,8 @@ class NbFile:
         total, offset = nb.RECORD_HEADER.unpack_from(self._map, position)
         if not 4 <= offset <= total:
             raise DamagedNbFile(
-                f"{self.path}: damaged at byte {position}: {what} has an offset of {offset} in a record of {total} bytes"
+                f"{self.path}: damaged at byte {position}: "
+                f"{what} has an offset of {offset} in a record of {total} bytes"
             )
         end = position + 4 + total
         if end > self.size:
@@ -145,7 +147,8 @@ class NbFile:
     def _name_in(self, start: int) -> str:
         """The name in a record that is cut short; empty if the cut took it too."""
         try:
-            return "tensor " + Buffer(self._map, start, self.size, self.path).root("").text(nb.ParamDesc.NAME)[:64]
+            param = Buffer(self._map, start, self.size, self.path).root("a cut record")
+            return "tensor " + param.text(nb.ParamDesc.NAME)[:64]
         except FileFormatError:
             return ""
 
@@ -155,7 +158,7 @@ class NbFile:
         what = f"tensor {name[:64]}"
         kind = param.scalar(nb.ParamDesc.VARIABLE_TYPE, "B", 0)
         if kind != nb.ParamDesc.LOD_TENSOR:
-            raise buffer.fail(param.position, what, f"a parameter of kind {kind}; expected {nb.ParamDesc.LOD_TENSOR}")
+            raise buffer.fail(param.position, what, f"kind {kind}; expected {nb.ParamDesc.LOD_TENSOR}")
         tensor = param.table(nb.ParamDesc.VARIABLE, what, required=True)
         dtype = element_name(tensor.scalar(nb.ParamTensor.DATA_TYPE, "i", 0), tensor)
         offset, nbytes = tensor.span(nb.ParamTensor.DATA, 1) or (buffer.end, 0)

@@ -32,5 +32,5 @@ def unpack(tiles: np.ndarray) -> np.ndarray:
     """[N/16, K/4, 16, 4] -> [N, K], contiguous."""
     if tiles.ndim != 4 or tiles.shape[2:] != (TILE_OUTPUTS, TILE_INPUTS):
         raise UsageError(f"an array of shape {list(tiles.shape)} does not hold tiles of 16 by 4")
-    rows, columns = tiles.shape[:2]
-    return np.ascontiguousarray(tiles.transpose(0, 2, 1, 3)).reshape(rows * TILE_OUTPUTS, columns * TILE_INPUTS)
+    n, k = tiles.shape[0] * TILE_OUTPUTS, tiles.shape[1] * TILE_INPUTS
+    return np.ascontiguousarray(tiles.transpose(0, 2, 1, 3)).reshape(n, k)

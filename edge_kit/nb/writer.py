@@ -28,6 +28,7 @@ _PARAM_AT = 16
 _TENSOR_VTABLE_AT = 32
 _TENSOR_AT = 48
 _NAME_AT = 72
+_RECORD_EXTRA = 1024
 _CHUNK_BYTES = 1 << 24
 
 
@@ -44,12 +45,27 @@ def param_prefix(name: str, dtype: str, shape: tuple, nbytes: int) -> bytes:
     put("<I", prefix, 0, _PARAM_AT)
     # ParamDesc: [vtable, name, variable, variable_type]; no version, as in the files that opt writes.
     _PARAM_VTABLE.pack_into(prefix, _PARAM_VTABLE_AT, _PARAM_VTABLE.size, 13, 0, 4, 12, 8)
-    put("<iIIB", prefix, _PARAM_AT, _PARAM_AT - _PARAM_VTABLE_AT, _NAME_AT - _PARAM_AT - 4,
-        _TENSOR_AT - _PARAM_AT - 8, nb.ParamDesc.LOD_TENSOR)
+    put(
+        "<iIIB",
+        prefix,
+        _PARAM_AT,
+        _PARAM_AT - _PARAM_VTABLE_AT,
+        _NAME_AT - _PARAM_AT - 4,
+        _TENSOR_AT - _PARAM_AT - 8,
+        nb.ParamDesc.LOD_TENSOR,
+    )
     # LoDTensorDesc: [vtable, lod, dim, data_type, data].
     _TENSOR_VTABLE.pack_into(prefix, _TENSOR_VTABLE_AT, _TENSOR_VTABLE.size, 20, 0, 4, 8, 12, 16)
-    put("<iIIiI", prefix, _TENSOR_AT, _TENSOR_AT - _TENSOR_VTABLE_AT, lod_at - _TENSOR_AT - 4,
-        dim_at - _TENSOR_AT - 8, int(nb.ELEMENT_TYPES[dtype]), data_at - _TENSOR_AT - 16)
+    put(
+        "<iIIiI",
+        prefix,
+        _TENSOR_AT,
+        _TENSOR_AT - _TENSOR_VTABLE_AT,
+        lod_at - _TENSOR_AT - 4,
+        dim_at - _TENSOR_AT - 8,
+        int(nb.ELEMENT_TYPES[dtype]),
+        data_at - _TENSOR_AT - 16,
+    )
     put("<I", prefix, _NAME_AT, len(text))
     prefix[_NAME_AT + 4 : _NAME_AT + 4 + len(text)] = text
     put(f"<I{len(shape)}q", prefix, dim_at, len(shape), *shape)
@@ -118,27 +134,28 @@ class NbWriter:
         nbytes = nb.ELEMENT_SIZES[dtype]
         for size in shape:
             nbytes *= size
-        if nbytes >= nb.MAX_RECORD_BYTES:
-            raise UsageError(f"tensor {name}: {dtype} {list(shape)} takes {nbytes} bytes; a .nb file allows 4 GiB")
-        prefix = param_prefix(name, dtype, shape, nbytes)
-        data_at = self._file.tell() + nb.RECORD_HEADER.size + len(prefix)
-        padding = -data_at % nb.ALIGNMENT
-        tail = -nbytes % 4  # the next record's sizes then lie on 4 bytes
-        offset = 4 + padding
-        total = offset + len(prefix) + nbytes + tail
-        if total > nb.MAX_RECORD_BYTES:
-            raise UsageError(f"tensor {name}: a record of {total} bytes; a .nb file allows 4 GiB")
-        self._file.write(nb.RECORD_HEADER.pack(total, offset) + bytes(padding) + prefix)
+        needs = f"tensor {name}: {dtype} {list(shape)} takes {nbytes} bytes"
+        # Headers and padding of the record take a little of the 4 GiB too.
+        if nbytes > nb.MAX_RECORD_BYTES - _RECORD_EXTRA - len(name.encode()):
+            raise UsageError(f"{needs}; a .nb file allows 4 GiB")
+        self._write_prefix(param_prefix(name, dtype, shape, nbytes), nbytes)
         written = 0
         for chunk in _chunks(name, dtype, data):
             written += len(chunk)
             if written <= nbytes:
                 self._file.write(chunk)
         if written != nbytes:
-            raise UsageError(f"tensor {name}: {dtype} {list(shape)} takes {nbytes} bytes, {written} were given")
-        self._file.write(bytes(tail))
+            raise UsageError(f"{needs}, {written} were given")
+        self._file.write(bytes(-nbytes % 4))  # the next record's sizes then lie on 4 bytes
         self._names.add(name)
         self._largest = max(self._largest, nbytes)
+
+    def _write_prefix(self, prefix: bytes, nbytes: int) -> None:
+        """The record up to its payload, padded so that the payload starts on its boundary."""
+        padding = -(self._file.tell() + nb.RECORD_HEADER.size + len(prefix)) % nb.ALIGNMENT
+        offset = 4 + padding
+        total = offset + len(prefix) + nbytes + -nbytes % 4
+        self._file.write(nb.RECORD_HEADER.pack(total, offset) + bytes(padding) + prefix)
 
     def close(self) -> None:
         """Patches the counts, opens the result as a reader would, appends the bundle and renames."""

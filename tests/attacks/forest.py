@@ -52,7 +52,7 @@ def blocks(n: int) -> bytes:
 
 
 def shared_ops(n: int) -> bytes:
-    """A ProgramDesc whose n ops are one op whose n attributes are one attribute: n * n visits in 8 n bytes."""
+    """A ProgramDesc whose n ops are one op whose n attributes are one: n * n visits in 8 n bytes."""
     out = Layout()
     root = out.table(0)
     out.point(0, root)
@@ -76,4 +76,5 @@ def shared_ops(n: int) -> bytes:
 
 def nb_file(program: bytes) -> bytes:
     """A `.nb` file with that program and no tensor."""
-    return struct.pack("<H16sQ", 2, b"v2.13-rc", len(program)) + program + struct.pack("<HHHHI", 0, 0, 6, 0, 0)
+    header = struct.pack("<H16sQ", 2, b"v2.13-rc", len(program))
+    return header + program + struct.pack("<HHHHI", 0, 0, 6, 0, 0)

@@ -30,7 +30,8 @@ def flips(data: bytes, structure_ranges, n: int, seed: int):
         copy = bytearray(data)
         for position in generator.sample(places, min(generator.choice((1, 1, 2, 4)), len(places))):
             old = copy[position]
-            new = generator.choice((0, 1, 0x7F, 0x80, 0xFF, old ^ (1 << generator.randrange(8)), generator.randrange(256)))
+            one_bit, any_byte = old ^ (1 << generator.randrange(8)), generator.randrange(256)
+            new = generator.choice((0, 1, 0x7F, 0x80, 0xFF, one_bit, any_byte))
             copy[position] = new if new != old else old ^ 0x55
         yield bytes(copy)
 
