@@ -77,7 +77,7 @@ def export_nb():
         path = MODELS / f"{model.replace(':', '-')}.{target}.{quant}.{sources}.nb"
         if not path.exists():
             MODELS.mkdir(parents=True, exist_ok=True)
-            command = [sys.executable, "-m", "edge_kit.export.to_nb", "--model", model, "--target", target,
+            command = [sys.executable, "-m", "edge_kit", "export", "--model", model, "--target", target,
                        "--quant", quant, "--optimizer", "builtin", "--out", str(path)]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
             if done.returncode != 0:

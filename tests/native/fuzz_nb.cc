@@ -10,56 +10,90 @@ using namespace edge_kit;
 
 namespace {
 
-unsigned bits(float value) {
-  unsigned result;
-  std::memcpy(&result, &value, sizeof result);
-  return result;
+void print_text(const std::string& text) {
+  std::printf(" ");
+  for (unsigned char c : text) std::printf(c > 32 && c < 127 && c != '\\' ? "%c" : "\\x%02x", c);
 }
+
+void print_float(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (value == value) {
+    std::printf(" %08x", static_cast<unsigned>(bits));
+  } else {
+    std::printf(" nan");
+  }
+}
+
+void print_integer(int64_t value) { std::printf(" %lld", static_cast<long long>(value)); }
 
 void dump_attribute(const std::string& name, const Attribute& attribute) {
   using Kind = Attribute::Kind;
-  std::printf(" attr %s", name.c_str());
+  std::printf(" attr");
+  print_text(name);
   switch (attribute.kind) {
-    case Kind::kInt: std::printf(" int %lld", static_cast<long long>(attribute.i)); break;
-    case Kind::kLong: std::printf(" long %lld", static_cast<long long>(attribute.i)); break;
-    case Kind::kBool: std::printf(" bool %lld", static_cast<long long>(attribute.i)); break;
-    case Kind::kFloat: std::printf(" float %08x", bits(attribute.f)); break;
-    case Kind::kString: std::printf(" string %s", attribute.s.c_str()); break;
+    case Kind::kInt:
+      std::printf(" INT");
+      print_integer(attribute.i);
+      break;
+    case Kind::kLong:
+      std::printf(" LONG");
+      print_integer(attribute.i);
+      break;
+    case Kind::kBool:
+      std::printf(" BOOLEAN");
+      print_integer(attribute.i);
+      break;
+    case Kind::kFloat:
+      std::printf(" FLOAT");
+      print_float(attribute.f);
+      break;
+    case Kind::kString:
+      std::printf(" STRING");
+      print_text(attribute.s);
+      break;
     case Kind::kStrings:
-      std::printf(" strings");
-      for (const std::string& value : attribute.strings) std::printf(" %s", value.c_str());
+      std::printf(" STRINGS");
+      for (const std::string& value : attribute.strings) print_text(value);
       break;
     case Kind::kInts:
     case Kind::kLongs:
-      std::printf(attribute.kind == Kind::kInts ? " ints" : " longs");
-      for (int64_t value : attribute.ints) std::printf(" %lld", static_cast<long long>(value));
+      std::printf(attribute.kind == Kind::kInts ? " INTS" : " LONGS");
+      for (int64_t value : attribute.ints) print_integer(value);
       break;
     case Kind::kFloats:
-      std::printf(" floats");
-      for (float value : attribute.floats) std::printf(" %08x", bits(value));
+      std::printf(" FLOATS");
+      for (float value : attribute.floats) print_float(value);
       break;
-    case Kind::kOther: std::printf(" other"); break;
+    case Kind::kOther:
+      std::printf(" other");
+      break;
   }
   std::printf("\n");
 }
 
 void dump_arguments(const char* side, const std::map<std::string, std::vector<std::string>>& arguments) {
   for (const auto& argument : arguments) {
-    std::printf(" %s %s", side, argument.first.c_str());
-    for (const std::string& name : argument.second) std::printf(" %s", name.c_str());
+    std::printf(" %s", side);
+    print_text(argument.first);
+    for (const std::string& name : argument.second) print_text(name);
     std::printf("\n");
   }
 }
 
 void dump_shape(const std::vector<int64_t>& shape) {
-  for (int64_t size : shape) std::printf(" %lld", static_cast<long long>(size));
+  for (int64_t size : shape) print_integer(size);
   std::printf("\n");
 }
 
 void dump(const NbFile& file) {
-  std::printf("version %s\n", file.opt_version().c_str());
+  std::printf("version");
+  print_text(file.opt_version());
+  std::printf("\n");
   for (const Op& op : file.ops()) {
-    std::printf("op %s\n", op.type.c_str());
+    std::printf("op");
+    print_text(op.type);
+    std::printf("\n");
     dump_arguments("in", op.inputs);
     dump_arguments("out", op.outputs);
     for (const auto& attribute : op.attributes) dump_attribute(attribute.first, attribute.second);
@@ -68,15 +102,19 @@ void dump(const NbFile& file) {
         DataType type;
         std::vector<int64_t> shape;
         if (!file.variable(name, &type, &shape)) continue;
-        std::printf(" var %s %s", name.c_str(), type_name(type));
+        std::printf(" var");
+        print_text(name);
+        std::printf(" %s", type_name(type));
         dump_shape(shape);
       }
     }
   }
   for (const Tensor& tensor : file.tensors()) {
-    unsigned long long sum = 0;
-    for (size_t i = 0; i < tensor.bytes; ++i) sum = sum * 31 + tensor.data[i];
-    std::printf("tensor %s %s %zu %llx", tensor.name.c_str(), type_name(tensor.type), tensor.bytes, sum);
+    unsigned long long sum = 0;  // of byte times place
+    for (size_t i = 0; i < tensor.bytes; ++i) sum += (i + 1) * tensor.data[i];
+    std::printf("tensor");
+    print_text(tensor.name);
+    std::printf(" %s %llu", type_name(tensor.type), sum);
     dump_shape(tensor.shape);
   }
 }
