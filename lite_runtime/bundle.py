@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import zipfile
+import zlib
 
 from .errors import FileFormatError
 
+# What zipfile raises for an archive that is not sound, or for no file at all.
+_UNSOUND = (
+    zipfile.BadZipFile, zipfile.LargeZipFile, OSError, EOFError, RuntimeError, ValueError, struct.error, zlib.error,
+)  # fmt: skip
 _MAX_MEMBER_BYTES = 1 << 28  # no tokenizer comes near; a hostile archive could claim anything
 
 
@@ -23,8 +29,8 @@ class Bundle:
         try:
             with zipfile.ZipFile(self.path) as archive:
                 self._names = frozenset(archive.namelist())
-        except (zipfile.BadZipFile, NotImplementedError, ValueError):
-            pass  # nothing behind the tensors that opens as an archive
+        except _UNSOUND:
+            pass  # nothing behind the tensors that opens as an archive; what else is wrong, opening the model says
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -42,7 +48,7 @@ class Bundle:
                 if size > _MAX_MEMBER_BYTES:
                     raise FileFormatError(f"{self.path}: {name} claims {size} bytes, expected at most {_MAX_MEMBER_BYTES}")
                 return archive.read(name)
-        except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError) as error:
+        except _UNSOUND as error:
             raise FileFormatError(f"{self.path}: {name} behind the tensors is damaged: {error}") from None
 
     def read_json(self, name: str) -> dict:

@@ -176,7 +176,10 @@ class Model:
 
     def check_ids(self, ids) -> np.ndarray:
         """Token ids as int32 [T], T >= 1, each inside the vocabulary; UsageError otherwise."""
-        array = np.asarray(ids)
+        try:
+            array = np.asarray(ids)
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"token ids are no row of integers: {error}") from None
         if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
             raise UsageError(
                 f"token ids of shape {list(array.shape)} and type {array.dtype}, expected one or more integers in a row"

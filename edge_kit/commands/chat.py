@@ -37,7 +37,8 @@ def run(args) -> int:
                 print(f"[not sent: {error}]", file=sys.stderr)
                 continue
             history.append({"role": "assistant", "content": text})
-            print("\n" + generation.speeds(last), file=sys.stderr)
+            print(flush=True)
+            print(generation.speeds(last), file=sys.stderr)
 
 
 def answer(model, session, history: list, options: dict):

@@ -38,8 +38,7 @@ def run(args) -> int:
         if args.json:
             print(json.dumps(_report(model, ids, text, tokens, last, load_seconds), ensure_ascii=False, indent=2))
         else:
-            print()
-            sys.stdout.flush()
+            print(flush=True)
             print(generation.speeds(last), file=sys.stderr)
     return 130 if last.finish_reason == "cancelled" else 0
 
