@@ -35,7 +35,7 @@ class Report:
     perplexity_ratio      candidate over reference
     largest_difference    max |z_ref - z_cand| / max |z_ref|, both over all rows
     disagreements         rows whose largest logits stand at different ids though it is no near tie: z_ref
-                          of the one id is above z_ref of the other by at least 1e-3 of the row's largest |z_ref|
+                          at the one id is above z_ref at the other by 1e-3 of the row's largest |z_ref|
     """
 
     tokens: int
@@ -60,8 +60,7 @@ class Comparison:
         self._difference = self._magnitude = 0.0
 
     def add(self, reference, candidate, next_ids) -> None:
-        """Logits [T, vocabulary] of both engines. `next_ids` [T] are the tokens that follow; [T - 1] where the
-        last row has none."""
+        """Logits [T, vocabulary] of both engines, and the T tokens that follow; T - 1 if the last row has none."""
         for begin in range(0, len(reference), _ROWS):
             rows = slice(begin, begin + _ROWS)
             self._add(
