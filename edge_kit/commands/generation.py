@@ -87,8 +87,9 @@ def stream(session, prompt, options: dict):
         worker.join()
 
 
-def show(items, out=sys.stdout):
-    """Writes the text as it comes; gives (whole text, token ids, last Item)."""
+def show(items, out=None):
+    """Writes the text as it comes, to stdout by default; gives (whole text, token ids, last Item)."""
+    out = out or sys.stdout
     parts, tokens, item = [], [], None
     for item in items:
         out.write(item.text)

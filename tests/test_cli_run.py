@@ -1,0 +1,156 @@
+"""run, chat, bench and doctor on random:tiny."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lite_runtime
+from edge_kit.cli import main
+from edge_kit.commands import bench, chat
+
+EDGE_KIT = [sys.executable, "-m", "edge_kit"]
+SMOKE = Path(__file__).with_name("runtime_smoke.py")
+
+
+@pytest.fixture(scope="module")
+def tiny(native_library, tiny_nb):
+    with lite_runtime.load(tiny_nb) as model:
+        yield model
+
+
+def run_json(capsys, *arguments) -> dict:
+    assert main(["run", *map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_run_gives_what_the_api_gives(tiny, tiny_nb, capsys):
+    options = ["--max-new-tokens", 10, "--temperature", 1.2, "--top-p", 0.9, "--seed", 5]
+    report = run_json(capsys, tiny_nb, "What is 你好?", "--system", "Be brief.", *options)
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 你好?"}]
+    ids = tiny.text.encode_chat(messages)
+    items = list(tiny.session().generate(ids, max_new_tokens=10, temperature=1.2, top_p=0.9, seed=5))
+    assert report["prompt_ids"] == ids
+    assert report["token_ids"] == [item.token for item in items]
+    assert report["text"] == "".join(item.text for item in items)
+    assert report["finish_reason"] == items[-1].finish_reason
+    assert report["timings"]["prefill_tps"] > 0 and report["timings"]["load_s"] > 0
+    assert (report["kernel"], report["threads"]) == (tiny.info.isa, tiny.info.n_threads)
+
+
+def test_raw_prompt_and_standard_input(tiny, tiny_nb, capsys, monkeypatch):
+    raw = run_json(capsys, tiny_nb, "Hello", "--raw", "--max-new-tokens", 2)
+    assert raw["prompt_ids"] == tiny.text.encode("Hello")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("Hello\n".encode())))
+    piped = run_json(capsys, tiny_nb, "-", "--raw", "--max-new-tokens", 2)
+    assert (piped["prompt_ids"], piped["text"]) == (raw["prompt_ids"], raw["text"])
+
+
+def test_text_goes_to_stdout_and_speeds_to_stderr(tiny_nb, native_library):
+    command = EDGE_KIT + ["run", str(tiny_nb), "Hello", "--max-new-tokens", "6", "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "tokens/s" not in done.stdout and done.stdout.endswith("\n")
+    assert done.stderr.count("\n") == 1 and "6 new at" in done.stderr and "--max-new-tokens" in done.stderr
+
+
+def test_standard_input_that_is_no_utf8(tiny_nb, native_library):
+    command = EDGE_KIT + ["run", str(tiny_nb), "-"]
+    done = subprocess.run(command, input=b"ab\xff", capture_output=True, timeout=60)
+    assert done.returncode == 2 and b"not UTF-8 (byte 2)" in done.stderr
+
+
+def test_chat_prefills_only_what_is_new(tiny, capsys):
+    options = {"max_new_tokens": 4, "temperature": 0}
+    with tiny.session() as session, tiny.session() as cold:
+        history = [{"role": "user", "content": "one"}]
+        text, last = chat.answer(tiny, session, history, options)
+        assert last.n_prompt == len(tiny.text.encode_chat(history))
+        history += [{"role": "assistant", "content": text}, {"role": "user", "content": "two"}]
+        ids, before = tiny.text.encode_chat(history), session.tokens
+        text, last = chat.answer(tiny, session, history, options)
+        common = chat.common_prefix(before, ids)
+        assert common > 0 and last.n_prompt == len(ids) - common
+        fresh = "".join(item.text for item in cold.generate(ids, **options))
+        assert text == fresh
+        chat.answer(tiny, session, history, options)  # all of it is in the cache: one token is an input again
+        assert capsys.readouterr().out.endswith(fresh)
+
+
+def test_common_prefix():
+    for a, b, n in [([], [1], 0), ([1, 2], [1, 2], 2), ([1, 2], [1, 3], 1), ([1, 2, 3], [1, 2], 2), ([2], [1], 0)]:
+        assert chat.common_prefix(a, b) == n
+
+
+def test_chat_command_until_the_input_ends(tiny_nb, native_library):
+    command = EDGE_KIT + ["chat", str(tiny_nb), "--max-new-tokens", "3", "--n-ctx", "90"]
+    lines = "hi\n\n" + "x" * 200 + "\nyes\n"
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr.count("new") >= 2 and "[not sent: the prompt needs" in done.stderr
+
+
+def test_bench_reports_its_figures(tiny, tiny_nb, capsys):
+    arguments = ["bench", str(tiny_nb), "--prompt-tokens", "9", "--new-tokens", "6", "--threads", "1", "--repeat", "2"]
+    status = main([*arguments, "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert status == (1 if "problems" in report else 0)
+    for name in ("prefill_tps", "decode_tps", "load_s", "peak_rss_bytes", "read_bandwidth_gbs", "bandwidth_share"):
+        assert report[name] > 0
+    assert (report["threads"], report["context"], report["kernel"]) == (1, 15, tiny.info.isa)
+    assert set(report["before"]) == set(report["after"]) == {"clock_mhz", "temperature_c"}
+    low, high = report["ranges"]["decode_tps"]
+    assert low <= report["decode_tps"] <= high
+    assert report["token_checksum"] == expected_checksum(tiny_nb, 9, 6)
+
+
+def expected_checksum(path, n_prompt, n_new) -> str:
+    with lite_runtime.load(path) as model, model.session() as session:
+        model.__dict__["eos_ids"] = frozenset()
+        ids = bench.prompt_ids(n_prompt, model.info.n_vocab)
+        tokens = [item.token for item in session.generate(ids, max_new_tokens=n_new, temperature=0)]
+    return f"{zlib.crc32(np.array(tokens, np.int32).tobytes()):08x}"
+
+
+def test_a_share_above_one_is_an_error_of_the_bench():
+    good = {"bandwidth_share": 0.97, "token_checksum": "a"}
+    assert bench.check([good, good]) == []
+    assert "share is 1.020" in bench.check([good, {**good, "bandwidth_share": 1.02}])[0]
+    assert "checksum differs" in bench.check([good, {**good, "token_checksum": "b"}])[0]
+
+
+def test_bench_windows_and_prompt():
+    assert bench.window_sizes(64) == [16] * 4
+    assert bench.window_sizes(6) == [2, 2, 1, 1]
+    assert bench.window_sizes(2) == [1, 1]
+    ids = bench.prompt_ids(1000, 331)
+    assert min(ids) >= 0 and max(ids) < 331 and len(set(ids)) > 250
+
+
+def test_doctor(tiny_nb, native_library, monkeypatch, capsys):
+    monkeypatch.setenv("EDGE_KIT_ISA", "scalar")
+    assert main(["doctor", str(tiny_nb)]) == 0
+    report = capsys.readouterr().out
+    assert "chosen: scalar" in report and "kernel scalar" in report
+    assert "GB/s from the mapped file" in report and "paddle_lite_opt" in report
+    monkeypatch.setenv("EDGE_KIT_ISA", "sse9")
+    assert main(["doctor"]) == 0
+    assert "EDGE_KIT_ISA=sse9 is none of these" in capsys.readouterr().out
+
+
+def test_smoke_script(tiny_nb, native_library):
+    def smoke(*arguments):
+        command = [sys.executable, str(SMOKE), str(tiny_nb), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    checksum = smoke().stdout.strip()
+    assert len(checksum) == 8 and smoke(checksum).returncode == 0
+    wrong = smoke("00000000")
+    assert wrong.returncode == 1 and f"checksum {checksum}, expected 00000000" in wrong.stderr
