@@ -39,7 +39,9 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             name = "/".join(action.option_strings) or action.metavar or action.dest
             choices = [str(choice) for choice in action.choices]
-            raise UsageError(f"{name} {value}, expected one of {', '.join(choices)}{self._closest(str(value), choices)}")
+            raise UsageError(
+                f"{name} {value}, expected one of {', '.join(choices)}{self._closest(str(value), choices)}"
+            )
 
     @staticmethod
     def _closest(word: str, words) -> str:
@@ -54,7 +56,9 @@ def _command(name: str):
 def _overview() -> str:
     lines = ["usage: edge-kit COMMAND [OPTION …]", "", "commands:"]
     lines += [f"  {name:8} {_command(name).HELP}" for name in COMMANDS]
-    return "\n".join(lines + ["", "'edge-kit COMMAND --help' explains one; 'edge-kit --version' shows the version."])
+    return "\n".join(
+        lines + ["", "'edge-kit COMMAND --help' explains one; 'edge-kit --version' shows the version."]
+    )
 
 
 def _dispatch(arguments) -> int:
@@ -76,7 +80,7 @@ def _dispatch(arguments) -> int:
 
 
 def main(arguments=None) -> int:
-    """Runs one command and gives its exit status: 2 after an error, 130 after Ctrl-C, 141 after a closed pipe."""
+    """Runs one command and gives its exit status: 2 for an error, 130 for Ctrl-C, 141 for a closed pipe."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         for stream in (sys.stdout, sys.stderr):

@@ -1,6 +1,7 @@
 """The device side of edge-kit: loads a `.nb` file and decodes it natively. Needs neither Paddle nor edge_kit.
 
-    import lite_runtime
+For example:
+
     with lite_runtime.load("model.nb") as model, model.session() as session:
         for item in session.generate(model.text.encode_chat([{"role": "user", "content": "Hello"}])):
             print(item.text, end="", flush=True)

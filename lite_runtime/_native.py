@@ -126,22 +126,22 @@ _SIGNATURES = {
 
 def library_path() -> Path:
     """EDGE_KIT_LIBRARY, else the library beside this file."""
-    named = os.environ.get("EDGE_KIT_LIBRARY")
-    return Path(named) if named else Path(__file__).with_name(
-        "libedge_kit.dylib" if sys.platform == "darwin" else "libedge_kit.so"
-    )
+    name = "libedge_kit.dylib" if sys.platform == "darwin" else "libedge_kit.so"
+    return Path(os.environ.get("EDGE_KIT_LIBRARY") or Path(__file__).with_name(name))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def library() -> ctypes.CDLL:
-    """The loaded library. Raises UnsupportedError if it is missing or not for this machine or this package."""
+    """The loaded library. Raises UnsupportedError if it is missing, or not for this machine or package."""
     path = library_path()
-    rebuild = "build it with 'python -m lite_runtime.build' (needs a C++17 compiler, or 'pip install ziglang')"
+    rebuild = "build it with 'python -m lite_runtime.build' (C++17 compiler or 'pip install ziglang')"
     if not path.is_file():
         raise UnsupportedError(f"the native library {path} is missing: {rebuild}")
     arch, here = binary_arch(path), _this_arch()
     if arch not in (None, here):
-        raise UnsupportedError(f"the native library {path} is built for {arch}, this Python runs on {here}: {rebuild}")
+        raise UnsupportedError(
+            f"the native library {path} is built for {arch}, this Python runs on {here}: {rebuild}"
+        )
     try:
         loaded = ctypes.CDLL(str(path))
         version = loaded.ek_abi_version()
@@ -149,7 +149,7 @@ def library() -> ctypes.CDLL:
         raise UnsupportedError(f"the native library {path} cannot be loaded ({error}): {rebuild}") from None
     if version != ABI_VERSION:
         raise UnsupportedError(
-            f"the native library {path} has ABI version {version}, this package expects {ABI_VERSION}: {rebuild}"
+            f"the native library {path} has ABI version {version}, expected {ABI_VERSION}: {rebuild}"
         )
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(loaded, name)
@@ -189,7 +189,9 @@ def binary_arch(path) -> str | None:
         head = file.read(20)
     if head[:4] == b"\x7fELF" and len(head) == 20:
         machine = struct.unpack_from("<H" if head[5] == 1 else ">H", head, 18)[0]
-        return {62: "x86_64", 183: "aarch64", 3: "i686", 40: "armv7l", 243: "riscv64"}.get(machine, f"ELF {machine}")
+        return {62: "x86_64", 183: "aarch64", 3: "i686", 40: "armv7l", 243: "riscv64"}.get(
+            machine, f"ELF {machine}"
+        )
     if head[:4] == b"\xcf\xfa\xed\xfe":
         cpu = struct.unpack_from("<I", head, 4)[0]
         return {0x01000007: "x86_64", 0x0100000C: "aarch64"}.get(cpu, f"Mach-O {cpu:#x}")

@@ -15,8 +15,15 @@ from .errors import FileFormatError
 
 # What zipfile raises for an archive that is not sound, or for no file at all.
 _UNSOUND = (
-    zipfile.BadZipFile, zipfile.LargeZipFile, OSError, EOFError, RuntimeError, ValueError, struct.error, zlib.error,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
 _MAX_MEMBER_BYTES = 1 << 28  # no tokenizer comes near; a hostile archive could claim anything
 
 
@@ -30,7 +37,7 @@ class Bundle:
             with zipfile.ZipFile(self.path) as archive:
                 self._names = frozenset(archive.namelist())
         except _UNSOUND:
-            pass  # nothing behind the tensors that opens as an archive; what else is wrong, opening the model says
+            pass  # no archive behind the tensors; what else is wrong, opening the model says
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -39,14 +46,16 @@ class Bundle:
         """Content of one file; FileFormatError if it is not there or damaged."""
         if name not in self._names:
             raise FileFormatError(
-                f"{self.path}: no {name} behind the tensors. Expected a file that edge-kit export wrote, whole; "
-                "a bare paddle_lite_opt file has none, and a cut download loses its end"
+                f"{self.path}: no {name} behind the tensors. Expected a whole file of edge-kit export; "
+                "one of paddle_lite_opt has none, and a cut download loses its end"
             )
         try:
             with zipfile.ZipFile(self.path) as archive:
                 size = archive.getinfo(name).file_size
                 if size > _MAX_MEMBER_BYTES:
-                    raise FileFormatError(f"{self.path}: {name} claims {size} bytes, expected at most {_MAX_MEMBER_BYTES}")
+                    raise FileFormatError(
+                        f"{self.path}: {name} claims {size} bytes, expected at most {_MAX_MEMBER_BYTES}"
+                    )
                 return archive.read(name)
         except _UNSOUND as error:
             raise FileFormatError(f"{self.path}: {name} behind the tensors is damaged: {error}") from None
@@ -60,5 +69,7 @@ class Bundle:
         except ValueError as error:
             raise FileFormatError(f"{self.path}: {name} behind the tensors is no JSON: {error}") from None
         if not isinstance(value, dict):
-            raise FileFormatError(f"{self.path}: {name} holds a JSON {type(value).__name__}, expected an object")
+            raise FileFormatError(
+                f"{self.path}: {name} holds a JSON {type(value).__name__}, expected an object"
+            )
         return value

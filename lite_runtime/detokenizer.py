@@ -30,7 +30,7 @@ class TokenBytes:
             self._convert = self._sentence_piece
         else:
             raise UnsupportedError(
-                f"the tokenizer decodes with {kinds or 'nothing'}; streaming knows ByteLevel and ByteFallback decoders"
+                f"the tokenizer decodes with {kinds or 'nothing'}, expected ByteLevel or ByteFallback"
             )
         self.strips_first_space = "Strip" in kinds
         self._byte_of = _byte_of_character()
@@ -80,7 +80,7 @@ class StreamingDetokenizer:
 
 
 def _byte_of_character() -> dict:
-    """The alphabet of byte-level BPE (GPT-2): printable Latin-1 stands for itself, the rest from U+0100 on."""
+    """The alphabet of byte-level BPE (GPT-2): printable Latin-1 as itself, the other bytes from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     table = {chr(byte): byte for byte in printable}
     for shift, byte in enumerate(byte for byte in range(256) if byte not in printable):

@@ -18,7 +18,7 @@ class Item:
 
     text: what became certain with this step; may be empty, may hold the text of several tokens.
     token: the new token's id; None only in the last item of a cancelled generation.
-    prefill_tps, decode_tps: tokens per second so far, the consumer's own time not counted; 0 before the first.
+    prefill_tps, decode_tps: tokens per second so far, without the consumer's own time; 0 before the first.
     finish_reason: None until the last item: "stop" (an end token or a stop string, whose text is not shown),
         "length" (max_new_tokens or the context is reached) or "cancelled".
     """
@@ -47,9 +47,9 @@ class StopMatcher:
             self._held = ""
             return text[: min(found)], True
         longest = max((len(stop) for stop in self._stops), default=1) - 1
-        keep = next(
-            (n for n in range(min(longest, len(text)), 0, -1) if any(s.startswith(text[-n:]) for s in self._stops)), 0
-        )
+        keep = min(longest, len(text))
+        while keep and not any(stop.startswith(text[len(text) - keep :]) for stop in self._stops):
+            keep -= 1
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], False
 
@@ -64,17 +64,19 @@ def generate(
 ):  # fmt: skip
     """Appends `prompt` to the session and yields an Item per new token.
 
-    prompt: token ids, or a str, which is tokenized as it is (with one BOS at the start of a session, where the
-    model has one). None means the file's generation_config; max_new_tokens then is what the context holds.
-    temperature 0, or do_sample false there, is greedy. top_k 0, top_p 1, min_p 0 and repetition_penalty 1 are off.
-    The random number for a token depends on `seed` and the token's place in the session alone. stop: a string or
-    several. The last token is not in the session's cache yet: it was never an input.
+    prompt: token ids, or a str, which is tokenized as it is (with one BOS at the start of a session, where
+    the model has one). None means the file's generation_config; where that has no max_new_tokens, it is what
+    the context holds. temperature 0, or do_sample false in the file, is greedy. top_k 0, top_p 1, min_p 0 and
+    repetition_penalty 1 are off. The random number for a token depends on `seed` and the token's place in the
+    session alone. stop: a string or several. The last token is not in the session's cache: it was no input.
 
-    Arguments are checked before the first step. Raises UsageError, ContextFullError; FileFormatError where text is
-    needed and the file has no tokenizer.
+    Arguments are checked before the first step. Raises UsageError, ContextFullError; FileFormatError where
+    text is needed and the file has no tokenizer.
     """
     model = session.model
-    sampling = make_sampling(model.generation_config, temperature, top_k, top_p, min_p, repetition_penalty, seed)
+    sampling = make_sampling(
+        model.generation_config, temperature, top_k, top_p, min_p, repetition_penalty, seed
+    )
     if max_new_tokens is None:
         max_new_tokens = model.generation_config.get("max_new_tokens")
     if max_new_tokens is not None and max_new_tokens < 1:
@@ -82,15 +84,18 @@ def generate(
     stops = [stop] if isinstance(stop, str) else list(stop or [])
     if not all(isinstance(text, str) and text for text in stops):
         raise UsageError(f"stop {stop!r}, expected a text or several, none of them empty")
-    ids = model.check_ids(model.text.encode(prompt, bos=len(session) == 0) if isinstance(prompt, str) else prompt)
+    if isinstance(prompt, str):
+        prompt = model.text.encode(prompt, bos=len(session) == 0)
+    ids = model.check_ids(prompt)
     needed = len(session) + len(ids)
     if needed > model.info.n_ctx:
         raise ContextFullError(
-            f"the prompt needs {needed} tokens of context ({len(session)} are in the session, {len(ids)} are new), "
-            f"the limit is {model.info.n_ctx}: shorten it, or load the model with a larger n_ctx"
+            f"the prompt needs {needed} tokens of context ({len(session)} are in the session, {len(ids)} are "
+            f"new), the limit is {model.info.n_ctx}: shorten it, or load the model with a larger n_ctx"
         )
     detokenizer = model.text.detokenizer() if stops or "tokenizer.json" in model.bundle else None
-    return _stream(session, ids, max_new_tokens or model.info.n_ctx, sampling, detokenizer, StopMatcher(stops))
+    limit = max_new_tokens or model.info.n_ctx
+    return _stream(session, ids, limit, sampling, detokenizer, StopMatcher(stops))
 
 
 def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher):
@@ -146,7 +151,9 @@ def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher):
         step = [token]
 
 
-def make_sampling(config: dict, temperature, top_k, top_p, min_p, repetition_penalty, seed) -> _native.Sampling:
+def make_sampling(
+    config: dict, temperature, top_k, top_p, min_p, repetition_penalty, seed
+) -> _native.Sampling:
     """Sampling parameters with the defaults of a generation_config; UsageError for one out of its range."""
     if temperature is None:
         temperature = config.get("temperature", 1.0) if config.get("do_sample") else 0.0
@@ -176,12 +183,17 @@ def make_sampling(config: dict, temperature, top_k, top_p, min_p, repetition_pen
 
 
 def sample(logits, sampling: _native.Sampling, history, position: int) -> int:
-    """Draws a token from float32 logits [V]. history: array('i') of the ids before it; position: its place."""
+    """Draws a token from float32 logits [V]. `history`: array('i') of the ids before it."""
     token = ctypes.c_int32()
     history_address, n_history = history.buffer_info()
     _native.check(
         _native.library().ek_sample(
-            logits.ctypes.data, len(logits), ctypes.byref(sampling), history_address, n_history, position,
+            logits.ctypes.data,
+            len(logits),
+            ctypes.byref(sampling),
+            history_address,
+            n_history,
+            position,
             ctypes.byref(token),
         )  # fmt: skip
     )

@@ -17,8 +17,9 @@ def require_memory(needed: int, purpose: str) -> None:
     available = available_memory()
     if available is not None and needed > available:
         raise MemoryLimitError(
-            f"{purpose} needs {needed / 1e9:.2f} GB of memory ({needed} bytes), available are {available / 1e9:.2f} GB "
-            f"({available} bytes): close other programs, use a smaller model, or a smaller n_ctx if you set one"
+            f"{purpose} needs {needed / 1e9:.2f} GB of memory ({needed} bytes), available are "
+            f"{available / 1e9:.2f} GB ({available} bytes): close other programs, use a smaller model, or a "
+            "smaller n_ctx if you set one"
         )
 
 
@@ -99,7 +100,7 @@ def _meminfo(name: str) -> int | None:
 
 
 def _cgroup_available() -> int | None:
-    """What the tightest limit (cgroup 2) from this process's group to the root leaves, file pages counted as free."""
+    """What the tightest limit (cgroup 2) on the way from this process's group to the root leaves."""
     root = Path("/sys/fs/cgroup")
     own = next((line[3:] for line in _read("/proc/self/cgroup").splitlines() if line.startswith("0::")), "/")
     folder, left = root / own.lstrip("/"), []
@@ -114,7 +115,9 @@ def _cgroup_available() -> int | None:
 
 def _sysctl(name: str, size: int) -> bytes | None:
     buffer, length = ctypes.create_string_buffer(size), ctypes.c_size_t(size)
-    status = ctypes.CDLL(None).sysctlbyname(name.encode(), buffer, ctypes.byref(length), None, ctypes.c_size_t(0))
+    status = ctypes.CDLL(None).sysctlbyname(
+        name.encode(), buffer, ctypes.byref(length), None, ctypes.c_size_t(0)
+    )
     return buffer.raw[: length.value] if status == 0 else None
 
 

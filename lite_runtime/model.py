@@ -42,9 +42,9 @@ class ModelInfo:
 def load(path, n_threads=None, n_ctx=None, mode: str = "int8", isa=None) -> Model:
     """Opens a `.nb` file.
 
-    n_threads: None = the best for this machine. n_ctx: most tokens of a session; None = the model's own limit, at
-    most 32768. mode: "int8" (activations in int8 groups, fp16 cache) or "exact" (fp32, what the file's ops say).
-    isa: kernel path, None = EDGE_KIT_ISA or the best.
+    n_threads: None = the best for this machine. n_ctx: most tokens of a session; None = the model's limit, at
+    most 32768. mode: "int8" (activations in int8 groups, fp16 cache) or "exact" (fp32, what the file's ops
+    say). isa: kernel path, None = EDGE_KIT_ISA or the best.
 
     Raises FileFormatError, UnsupportedError, MemoryLimitError, UsageError.
     """
@@ -139,9 +139,9 @@ class Model:
     def forward(self, segments) -> list:
         """One pass over [(session, ids, "last" | "all" | "none"), …]; appends ids to each session's cache.
 
-        A session may stand in it once. Returns per segment float32 logits [V] ("last"), [T, V] ("all") or None
-        ("none"), owned by the caller. On failure no cache has changed. Raises ContextFullError, CancelledError,
-        UsageError.
+        A session may stand in it once. Returns per segment float32 logits [V] ("last"), [T, V] ("all") or
+        None ("none"), owned by the caller. On failure no cache has changed. Raises ContextFullError,
+        CancelledError, UsageError.
         """
         segments = [self._check_segment(*segment) for segment in segments]
         if not segments or len({id(session) for session, _, _ in segments}) != len(segments):
@@ -158,12 +158,16 @@ class Model:
                     for session, ids, logits in segments
                 )
             )
-            _native.check(_native.library().ek_forward(model, native, len(segments), out.ctypes.data, out.size))
+            _native.check(
+                _native.library().ek_forward(model, native, len(segments), out.ctypes.data, out.size)
+            )
             for session, ids, _ in segments:
                 session._tokens.frombytes(ids.tobytes())
         results, row = [], 0
         for (_, _, logits), count in zip(segments, rows):
-            results.append({"none": None, "last": out[row] if count else None, "all": out[row : row + count]}[logits])
+            results.append(
+                {"none": None, "last": out[row] if count else None, "all": out[row : row + count]}[logits]
+            )
             row += count
         return results
 
@@ -182,7 +186,8 @@ class Model:
             raise UsageError(f"token ids are no row of integers: {error}") from None
         if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
             raise UsageError(
-                f"token ids of shape {list(array.shape)} and type {array.dtype}, expected one or more integers in a row"
+                f"token ids of shape {list(array.shape)} and type {array.dtype}, "
+                "expected one or more integers in a row"
             )
         outside = np.flatnonzero((array < 0) | (array >= self.info.n_vocab))
         if outside.size:
@@ -192,7 +197,7 @@ class Model:
         return np.ascontiguousarray(array, np.int32)
 
     def read_bandwidth(self) -> float:
-        """Bytes per second at which the model's threads can read the mapped file; reads 1 GB or what there is."""
+        """Bytes per second at which the model's threads can read the mapped file, at their best."""
         result = ctypes.c_double()
         with self._use() as model:
             _native.check(_native.library().ek_model_read_bandwidth(model, ctypes.byref(result)))

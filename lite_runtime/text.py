@@ -29,7 +29,9 @@ class Text:
         try:
             self.tokenizer = Tokenizer.from_str(content.decode("utf-8"))
         except Exception as error:  # tokenizers raises plain Exception
-            raise FileFormatError(f"{self.path}: tokenizer.json behind the tensors cannot be read: {error}") from None
+            raise FileFormatError(
+                f"{self.path}: tokenizer.json behind the tensors cannot be read: {error}"
+            ) from None
         config = bundle.read_json("tokenizer_config.json")
         self.special_tokens = _special_tokens(config)
         self.bos_id = self._id_of("bos_token")
@@ -40,11 +42,13 @@ class Text:
         self._template = None
 
     def encode(self, text: str, bos: bool = True) -> list:
-        """Token ids of `text`; with `bos`, the beginning-of-sequence token as the model's tokenizer adds it."""
+        """Token ids of `text`; with `bos`, one beginning-of-sequence token where the model has it."""
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise UsageError(f"the text is not valid Unicode at character {error.start}: {error.reason}") from None
+            raise UsageError(
+                f"the text is not valid Unicode at character {error.start}: {error.reason}"
+            ) from None
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         if bos and self._adds_bos and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
@@ -70,7 +74,7 @@ class Text:
 
         if self._template_source is None:
             raise UnsupportedError(
-                f"{self.path}: the model has no chat template; send the prompt as it is (--raw on the command line, "
+                f"{self.path}: the model has no chat template; send the prompt as it is (edge-kit run --raw, "
                 "session.generate(text) in Python)"
             )
         if self._template is None:
@@ -111,7 +115,7 @@ def _special_tokens(config: dict) -> dict:
 
 
 def _chat_template(config: dict, bundle: Bundle):
-    """The template's source: chat_template.jinja, or the key in tokenizer_config.json (a list has a default)."""
+    """The template's source: chat_template.jinja, or tokenizer_config.json's key (of a list, the default)."""
     if "chat_template.jinja" in bundle:
         return bundle.read("chat_template.jinja").decode("utf-8", "replace")
     found = config.get("chat_template")
@@ -122,7 +126,7 @@ def _chat_template(config: dict, bundle: Bundle):
 
 
 def _compile(source: str, path: str):
-    """The template in the environment that transformers gives it: trimmed blocks, loop controls, sandboxed."""
+    """The template in the environment that transformers gives it, sandboxed."""
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 

@@ -1,7 +1,7 @@
-"""Loads a `.nb` file on a bare Python with the base dependencies and generates: `runtime_smoke.py FILE [CHECKSUM]`.
+"""Loads a `.nb` file on a bare Python with the base dependencies: `runtime_smoke.py FILE [CHECKSUM]`.
 
-Prints the checksum of what it generated, greedy and sampled; exits with 1 if it is not CHECKSUM. `make test` runs
-it on every Python from 3.9 on; all must agree.
+Prints the checksum of what it generated, greedy and sampled; exits with 1 if it is not CHECKSUM. `make test`
+runs it on every Python from 3.9 on; all must agree.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def main(arguments) -> int:
     found = generate(arguments[0])
     print(found)
     if len(arguments) == 2 and found != arguments[1]:
-        print(f"checksum {found}, expected {arguments[1]}, on Python {sys.version.split()[0]}", file=sys.stderr)
+        print(
+            f"checksum {found}, expected {arguments[1]}, on Python {sys.version.split()[0]}", file=sys.stderr
+        )
         return 1
     return 0
 

@@ -48,7 +48,7 @@ def test_run_gives_what_the_api_gives(tiny, tiny_nb, capsys):
 def test_raw_prompt_and_standard_input(tiny, tiny_nb, capsys, monkeypatch):
     raw = run_json(capsys, tiny_nb, "Hello", "--raw", "--max-new-tokens", 2)
     assert raw["prompt_ids"] == tiny.text.encode("Hello")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("Hello\n".encode())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Hello\n")))
     piped = run_json(capsys, tiny_nb, "-", "--raw", "--max-new-tokens", 2)
     assert (piped["prompt_ids"], piped["text"]) == (raw["prompt_ids"], raw["text"])
 
@@ -85,7 +85,13 @@ def test_chat_prefills_only_what_is_new(tiny, capsys):
 
 
 def test_common_prefix():
-    for a, b, n in [([], [1], 0), ([1, 2], [1, 2], 2), ([1, 2], [1, 3], 1), ([1, 2, 3], [1, 2], 2), ([2], [1], 0)]:
+    for a, b, n in [
+        ([], [1], 0),
+        ([1, 2], [1, 2], 2),
+        ([1, 2], [1, 3], 1),
+        ([1, 2, 3], [1, 2], 2),
+        ([2], [1], 0),
+    ]:
         assert chat.common_prefix(a, b) == n
 
 
@@ -98,11 +104,29 @@ def test_chat_command_until_the_input_ends(tiny_nb, native_library):
 
 
 def test_bench_reports_its_figures(tiny, tiny_nb, capsys):
-    arguments = ["bench", str(tiny_nb), "--prompt-tokens", "9", "--new-tokens", "6", "--threads", "1", "--repeat", "2"]
+    arguments = [
+        "bench",
+        str(tiny_nb),
+        "--prompt-tokens",
+        "9",
+        "--new-tokens",
+        "6",
+        "--threads",
+        "1",
+        "--repeat",
+        "2",
+    ]
     status = main([*arguments, "--json"])
     report = json.loads(capsys.readouterr().out)
     assert status == (1 if "problems" in report else 0)
-    for name in ("prefill_tps", "decode_tps", "load_s", "peak_rss_bytes", "read_bandwidth_gbs", "bandwidth_share"):
+    for name in (
+        "prefill_tps",
+        "decode_tps",
+        "load_s",
+        "peak_rss_bytes",
+        "read_bandwidth_gbs",
+        "bandwidth_share",
+    ):
         assert report[name] > 0
     assert (report["threads"], report["context"], report["kernel"]) == (1, 15, tiny.info.isa)
     assert set(report["before"]) == set(report["after"]) == {"clock_mhz", "temperature_c"}

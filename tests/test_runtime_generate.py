@@ -127,7 +127,9 @@ def test_stop_string_over_tokens(tiny):
     items = list(tiny.session().generate(PROMPT, max_new_tokens=60, temperature=1.5, seed=1, stop=stop))
     assert items[-1].finish_reason == "stop"
     assert text(items) == whole[: whole.index(stop)]
-    held = list(tiny.session().generate(PROMPT, max_new_tokens=60, temperature=1.5, seed=1, stop=whole[-4:] + "!"))
+    held = list(
+        tiny.session().generate(PROMPT, max_new_tokens=60, temperature=1.5, seed=1, stop=whole[-4:] + "!")
+    )
     assert text(held) == whole and held[-1].finish_reason == "length"  # flushed at the end
 
 
@@ -135,7 +137,9 @@ def test_a_prompt_too_long_is_refused_at_once(tiny_nb):
     with lite_runtime.load(tiny_nb, n_ctx=8) as model:
         session = model.session()
         model.forward([(session, PROMPT, "none")])
-        with pytest.raises(ContextFullError, match="needs 9 tokens .*5 are in the session, 4 are new.* limit is 8"):
+        with pytest.raises(
+            ContextFullError, match="needs 9 tokens .*5 are in the session, 4 are new.* limit is 8"
+        ):
             session.generate([1, 2, 3, 4])
         assert session.tokens == PROMPT
 

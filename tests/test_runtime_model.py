@@ -46,7 +46,9 @@ def bare_nb(tiny_nb, tmp_path_factory):
 
 def test_forward_returns_what_was_asked_for(tiny):
     a, b, c = tiny.session(), tiny.session(), tiny.session()
-    last, every, none = tiny.forward([(a, IDS[:5], "last"), (b, np.array(IDS[:5]), "all"), (c, IDS[:3], "none")])
+    last, every, none = tiny.forward(
+        [(a, IDS[:5], "last"), (b, np.array(IDS[:5]), "all"), (c, IDS[:3], "none")]
+    )
     assert last.shape == (tiny.info.n_vocab,) and every.shape == (5, tiny.info.n_vocab) and none is None
     assert last.dtype == every.dtype == np.float32
     assert np.array_equal(every[-1], last)
@@ -214,13 +216,13 @@ def test_close_during_a_forward_ends_it(tiny_nb):
         started, errors = threading.Event(), []
 
         def work(model=model, started=started, errors=errors):
-            session = model.session()
-            started.set()
             try:
+                session = model.session()
+                started.set()
                 while True:
                     model.forward([(session, IDS * 100, "none")])
-            except EdgeKitError as error:
-                errors.append(error)
+            except EdgeKitError as ended:
+                errors.append(ended)
 
         threads = [threading.Thread(target=work) for _ in range(3)]
         for thread in threads:
@@ -253,7 +255,11 @@ def test_sessions_on_several_threads(tiny):
 
 def run_python(code: str, **environment) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -275,7 +281,9 @@ def test_library_that_is_missing_or_for_another_machine(tmp_path):
         _TRY, EDGE_KIT_LIBRARY=str(missing)
     )
     foreign = tmp_path / "foreign.so"
-    foreign.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + (3).to_bytes(2, "little") + (243).to_bytes(2, "little"))
+    foreign.write_bytes(
+        b"\x7fELF\x02\x01\x01" + bytes(9) + (3).to_bytes(2, "little") + (243).to_bytes(2, "little")
+    )
     assert "is built for riscv64, this Python runs on" in run_python(_TRY, EDGE_KIT_LIBRARY=str(foreign))
     text = tmp_path / "text.so"
     text.write_text("no library")

@@ -6,9 +6,9 @@ import random
 import zipfile
 
 import pytest
+from edge_kit.export.checkpoint.fetch import R1_TOKENIZER_CONFIG, R1_TOKENIZER_ZIP, fetch
 from tokenizers import Tokenizer, decoders, models
 
-from edge_kit.export.checkpoint.fetch import R1_TOKENIZER_CONFIG, R1_TOKENIZER_ZIP, fetch
 from lite_runtime.detokenizer import StreamingDetokenizer, TokenBytes
 from lite_runtime.errors import UnsupportedError
 from lite_runtime.generate import StopMatcher

@@ -6,8 +6,8 @@ import json
 import zipfile
 
 import pytest
-
 from edge_kit.export.checkpoint.fetch import R1_TOKENIZER_CONFIG, R1_TOKENIZER_ZIP, fetch
+
 from lite_runtime.bundle import Bundle
 from lite_runtime.errors import FileFormatError, UnsupportedError, UsageError
 from lite_runtime.text import Text
@@ -84,14 +84,17 @@ def test_old_thinking_is_dropped_by_the_template(r1):
         {"role": "user", "content": "2+2?"},
     ]
     text = r1.render(history)
-    assert text.startswith(BOS + "Be brief.<｜User｜>1+1?<｜Assistant｜>\n\n2<｜end▁of▁sentence｜><｜User｜>2+2?")
+    assert text.startswith(
+        BOS + "Be brief.<｜User｜>1+1?<｜Assistant｜>\n\n2<｜end▁of▁sentence｜><｜User｜>2+2?"
+    )
     assert "one and one" not in text
 
 
 def test_template_environment(tmp_path, r1_files):
     source = (
         "{% for m in messages %}\n{% if m.role == 'system' %}{% continue %}{% endif %}\n"
-        "    {{- {'text': m.content} | tojson }}\n{% endfor %}\n{{ eos_token }}{{ strftime_now('%Y') | length }}"
+        "    {{- {'text': m.content} | tojson }}\n{% endfor %}\n"
+        "{{ eos_token }}{{ strftime_now('%Y') | length }}"
     )
     text = variant(tmp_path, r1_files, chat_template=source)
     rendered = text.render([{"role": "system", "content": "x"}, {"role": "user", "content": "é <b>"}])

@@ -1,8 +1,8 @@
 """`edge-kit bench`: speed of prefill and decode, as a share of what the memory bus can give.
 
-Decode runs in windows, and the read bandwidth is measured between them with the same threads, so that both see
-the machine in the same state. Greedy, from fixed pseudo-random prompt ids: the token checksum tells whether two
-runs computed the same.
+Decode runs in windows, and the read bandwidth is measured between them with the same threads, so that both
+see the machine in the same state. Greedy, from fixed pseudo-random prompt ids: the token checksum tells
+whether two runs computed the same.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ _FIGURES = ("prefill_tps", "decode_tps", "read_bandwidth_gbs", "bandwidth_share"
 
 def add_arguments(parser) -> None:
     generation.add_model_arguments(parser)
-    parser.add_argument("--prompt-tokens", type=generation.positive, default=128, metavar="N", help="default: 128")
+    parser.add_argument(
+        "--prompt-tokens", type=generation.positive, default=128, metavar="N", help="default: 128"
+    )
     parser.add_argument("--new-tokens", type=generation.positive, default=64, metavar="N", help="default: 64")
-    parser.add_argument("--repeat", type=generation.positive, default=1, metavar="N", help="whole runs; default: 1")
+    parser.add_argument(
+        "--repeat", type=generation.positive, default=1, metavar="N", help="whole runs; default: 1"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
@@ -58,7 +62,9 @@ def run(args) -> int:
             "after": _state(machine),
         }
     if args.repeat > 1:
-        report["ranges"] = {name: [min(run[name] for run in runs), max(run[name] for run in runs)] for name in _FIGURES}
+        report["ranges"] = {
+            name: [min(run[name] for run in runs), max(run[name] for run in runs)] for name in _FIGURES
+        }
     problems = check(runs)
     if problems:
         report["problems"] = problems
@@ -118,11 +124,13 @@ def check(runs: list) -> list:
     share = max(run["bandwidth_share"] for run in runs)
     if share > 1:
         problems.append(
-            f"the bandwidth share is {share:.3f}, and nothing reads faster than the bus: the bench is wrong, or "
-            "something else held the machine while the bandwidth was measured; run it again on an idle machine"
+            f"the bandwidth share is {share:.3f}, and nothing reads faster than the bus: the bench is wrong, "
+            "or something else held the machine while it measured; run it again on an idle machine"
         )
     if len({run["token_checksum"] for run in runs}) > 1:
-        problems.append("the token checksum differs between repeats: the runtime is not deterministic, report it")
+        problems.append(
+            "the token checksum differs between repeats: the runtime is not deterministic, report it"
+        )
     return problems
 
 

@@ -44,8 +44,8 @@ def run(args) -> int:
 def answer(model, session, history: list, options: dict):
     """Shows the model's answer to `history`; gives its text and the last Item.
 
-    The session is cut to what it has in common with the rendered history. At least one token is prefilled, since
-    logits come from an input.
+    The session is cut to what it has in common with the rendered history. At least one token is prefilled,
+    since logits come from an input.
     """
     ids = model.text.encode_chat(history)
     common = common_prefix(session.tokens, ids[:-1])

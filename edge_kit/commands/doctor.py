@@ -18,14 +18,19 @@ _EXPORT_PACKAGES = ("paddlepaddle", "gguf", "safetensors", "flatbuffers")
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", help="a .nb file: loads it and measures its read bandwidth")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="a .nb file: loads it and measures its read bandwidth"
+    )
 
 
 def run(args) -> int:
     from lite_runtime import machine
 
     _line("edge-kit", f"{edge_kit.__version__}, Python {platform.python_version()}, {platform.platform()}")
-    _line("processor", f"{machine.cpu_model()}, {machine.usable_cores()} of {os.cpu_count()} logical cores usable")
+    _line(
+        "processor",
+        f"{machine.cpu_model()}, {machine.usable_cores()} of {os.cpu_count()} logical cores usable",
+    )
     total, available = machine.total_memory(), machine.available_memory()
     _line("memory", f"{_gigabytes(available)} available of {_gigabytes(total)}")
     healthy = _native_lines()
@@ -48,7 +53,9 @@ def _native_lines() -> bool:
     except EdgeKitError as error:
         _line("native", f"MISSING: {error}")
         return False
-    _line("native", f"{_native.library_path()} {library.ek_version().decode()}, ABI {library.ek_abi_version()}")
+    _line(
+        "native", f"{_native.library_path()} {library.ek_version().decode()}, ABI {library.ek_abi_version()}"
+    )
     wanted = os.environ.get("EDGE_KIT_ISA")
     _line("kernels", f"{', '.join(names)} (best first); chosen: {wanted if wanted in names else names[0]}")
     if wanted and wanted not in names:
@@ -61,8 +68,14 @@ def _file_lines(path: str) -> None:
 
     with lite_runtime.load(path) as model:
         info = model.info
-        _line("file", f"{path}: {info.file_bytes / 1e6:.1f} MB, {info.n_layers} layers, vocabulary {info.n_vocab}")
-        _line("", f"written by opt {info.opt_version}; manifest: kit {model.manifest.get('kit_version', 'unknown')}")
+        _line(
+            "file",
+            f"{path}: {info.file_bytes / 1e6:.1f} MB, {info.n_layers} layers, vocabulary {info.n_vocab}",
+        )
+        _line(
+            "",
+            f"written by opt {info.opt_version}, kit {model.manifest.get('kit_version', 'unknown')}",
+        )
         _line("", f"kernel {info.isa}, {info.n_threads} threads by default, context {info.n_ctx}")
         bandwidth = model.read_bandwidth()
         ceiling = bandwidth / info.parameter_bytes_per_token
@@ -76,7 +89,9 @@ def _export_lines() -> None:
     opt = _stock_tool("paddle_lite_opt")
     _line("", f"paddle_lite_opt {opt or 'not found: the built-in writer is used'}")
     python = os.environ.get("EDGE_KIT_STOCK_PYTHON")
-    _line("", f"stock Paddle Lite for 'verify --against stock': {python or 'EDGE_KIT_STOCK_PYTHON is not set'}")
+    _line(
+        "", f"stock Paddle Lite for 'verify --against stock': {python or 'EDGE_KIT_STOCK_PYTHON is not set'}"
+    )
 
 
 def _stock_tool(name: str):

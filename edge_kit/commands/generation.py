@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import argparse
 import queue
+import signal
 import sys
 import threading
 
-GENERATION_OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+GENERATION_OPTIONS = (
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "seed",
+)
 
 
 def positive(text: str) -> int:
@@ -22,13 +31,17 @@ def add_model_arguments(parser) -> None:
     """FILE, --threads and --n-ctx."""
     parser.add_argument("file", metavar="FILE", help="a .nb file")
     parser.add_argument("--threads", type=positive, metavar="N", help="default: the best for this machine")
-    parser.add_argument("--n-ctx", type=positive, metavar="N", help="most tokens of prompt and answer together")
+    parser.add_argument(
+        "--n-ctx", type=positive, metavar="N", help="most tokens of prompt and answer together"
+    )
 
 
 def add_generation_arguments(parser) -> None:
     """Sampling options; what is not given comes from the model's generation_config.json."""
     group = parser.add_argument_group("generation (default: the model's generation_config.json)")
-    group.add_argument("--max-new-tokens", type=positive, metavar="N", help="default: as many as the context holds")
+    group.add_argument(
+        "--max-new-tokens", type=positive, metavar="N", help="default: as many as the context holds"
+    )
     group.add_argument("--temperature", type=float, metavar="T", help="0 = greedy")
     group.add_argument("--top-k", type=int, metavar="N", help="0 = off")
     group.add_argument("--top-p", type=float, metavar="P", help="1 = off")
@@ -51,9 +64,10 @@ def load_model(args):
 
 
 def stream(session, prompt, options: dict):
-    """The Items of a generation. Ctrl-C cancels it: the last Item then has finish_reason "cancelled".
+    """The Items of a generation, for the main thread.
 
-    Native code runs on a thread of its own, since Python sees Ctrl-C only between bytecodes of the main one.
+    The first Ctrl-C cancels it: the last Item then has finish_reason "cancelled". Native code runs on a thread
+    of its own, since Python sees Ctrl-C only between bytecodes of the main one.
     """
     items = session.generate(prompt, **options)  # arguments are checked here
     results = queue.Queue()
@@ -65,23 +79,23 @@ def stream(session, prompt, options: dict):
         except BaseException as error:  # handed to the main thread
             results.put(error)
 
+    def stop(_signal, _frame):
+        signal.signal(signal.SIGINT, previous)
+        session.cancel()
+
+    previous = signal.signal(signal.SIGINT, stop)
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
     ended = False
     try:
-        while True:
-            try:
-                result = results.get()
-            except KeyboardInterrupt:
-                session.cancel()
-                continue
+        while not ended:
+            result = results.get()
             ended = isinstance(result, BaseException) or result.finish_reason is not None
             if isinstance(result, BaseException):
                 raise result
             yield result
-            if ended:
-                return
     finally:
+        signal.signal(signal.SIGINT, previous)
         if not ended:  # the consumer left early
             session.cancel()
         worker.join()

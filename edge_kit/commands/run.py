@@ -17,8 +17,12 @@ HELP = "answer one prompt"
 def add_arguments(parser) -> None:
     generation.add_model_arguments(parser)
     parser.add_argument("prompt", metavar="PROMPT", help="the text; - reads it from standard input")
-    parser.add_argument("--raw", action="store_true", help="send the prompt as it is, without the chat template")
-    parser.add_argument("--json", action="store_true", help="print text, token ids, finish reason and timings as JSON")
+    parser.add_argument(
+        "--raw", action="store_true", help="send the prompt as it is, without the chat template"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print text, token ids, finish reason and timings as JSON"
+    )
     generation.add_generation_arguments(parser)
 
 
@@ -36,7 +40,11 @@ def run(args) -> int:
         items = generation.stream(session, ids, generation.generation_options(args))
         text, tokens, last = generation.show(items, io.StringIO() if args.json else sys.stdout)
         if args.json:
-            print(json.dumps(_report(model, ids, text, tokens, last, load_seconds), ensure_ascii=False, indent=2))
+            print(
+                json.dumps(
+                    _report(model, ids, text, tokens, last, load_seconds), ensure_ascii=False, indent=2
+                )
+            )
         else:
             print(flush=True)
             print(generation.speeds(last), file=sys.stderr)
