@@ -109,7 +109,7 @@ def read_isa_flags(arch: str) -> dict[str, list[str]]:
     if ISA_FLAGS.exists():
         for line in ISA_FLAGS.read_text().splitlines():
             words = line.split("#")[0].split()
-            if len(words) > 2 and words[1] == arch:
+            if len(words) > 2 and words[1] in (arch, "any"):
                 flags[words[0]] = words[2:]
     return flags
 
