@@ -79,7 +79,7 @@ ValueId Graph::new_value(const Node& node, const std::string& name) {
   const auto found = current_.find(name);
   if (found != current_.end()) {
     if (is_constant(found->second)) refuse(node, "overwrites the tensor '" + name + "'");
-    if (value(found->second).definition == node.index) refuse(node, "gives two values one name, '" + name + "'");
+    if (value(found->second).definition == node.index) refuse(node, "gives two values the name " + name);
   }
   const ValueId id = static_cast<ValueId>(values_.size());
   Value result;
@@ -135,7 +135,7 @@ void Graph::refuse(const std::string& problem) const {
 void Graph::refuse(const Node& node, const std::string& problem) const { refuse(op_text(node) + problem); }
 
 void Graph::refuse_unknown(const Node& node) const {
-  refuse(node, "is part of no op sequence that this runtime knows; expected the ops of a Qwen2 or Llama decoder");
+  refuse(node, "belongs to no known sequence of ops; expected the ops of a Qwen2 or Llama decoder");
 }
 
 void Graph::damaged(const Node& node, const std::string& problem) const {

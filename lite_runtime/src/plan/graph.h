@@ -17,9 +17,9 @@ using ValueId = int;
 
 struct Value {
   std::string name;
-  int definition = -1;             // index of the op that gives it; -1 for a tensor of the file
+  int definition = -1;  // index of the op that gives it; -1 for a tensor of the file
   const Tensor* tensor = nullptr;
-  std::vector<int> users;          // ops that read it, each once, in program order
+  std::vector<int> users;  // ops that read it, each once, in program order
 };
 
 struct Node {
@@ -54,8 +54,7 @@ class Graph {
   [[noreturn]] void damaged(const Node& node, const std::string& problem) const;
   // For an op that no sequence has claimed.
   [[noreturn]] void refuse_unknown(const Node& node) const;
-  // For a value that `reader` needs and no step gives: names the first unclaimed op on the way to it, where the
-  // program leaves the known sequences.
+  // For a value that `reader` needs and no step gives: names the first unclaimed op on the way to it.
   [[noreturn]] void refuse_unlowered(const Node& reader, ValueId id) const;
 
  private:

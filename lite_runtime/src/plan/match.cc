@@ -144,8 +144,8 @@ class Matcher {
   // reshape2.
   Weight weight(OpCheck& product, const Tensor& tensor) {
     const bool tiled = tensor.shape.size() == 4, is_int8 = !graph_.is_constant(product.input("Y"));
-    const bool known = tiled ? is_int8 && tensor.shape[2] == kTileN && tensor.shape[3] == kTileK
-                             : tensor.shape.size() == 2;
+    const bool known =
+        tiled ? is_int8 && tensor.shape[2] == kTileN && tensor.shape[3] == kTileK : tensor.shape.size() == 2;
     if (!known || !has_shape(tensor, is_int8 ? DataType::kInt8 : DataType::kFloat32, tensor.shape)) {
       graph_.damaged(product.node(), "weight " + to_text(tensor) +
                                          "; expected float32 or int8 [N, K], or int8 [N/16, K/4, 16, 4]");
@@ -173,8 +173,8 @@ class Matcher {
     const std::vector<int64_t>& shape = split.ints("shape");
     if (shape.size() != 3 || shape[0] != -1 || shape[1] < 1 || shape[1] > width || width % shape[1] != 0 ||
         shape[2] != width / shape[1]) {
-      split.refuse("shape is " + to_text(shape) + "; expected [-1, heads, size], heads * size = " +
-                   std::to_string(width));
+      split.refuse("shape is " + to_text(shape) +
+                   "; expected [-1, heads, size], heads * size = " + std::to_string(width));
     }
     const Heads heads{rows, shape[1], shape[2]};
     check_head_size(split, heads.dim);
@@ -182,7 +182,7 @@ class Matcher {
     ValueId x = transpose(split.out(), {1, 0, 2});
     if (!graph_.users(x, "slice").empty()) {
       x = rotate(split, x, heads.dim);
-      result_.steps.push_back({step_name(node), RopeStep{rows, heads.heads, heads.dim}});
+      result_.steps.push_back({step_name("rope", node), RopeStep{rows, heads.heads, heads.dim}});
     }
     rows_.erase(rows);
     heads_[x] = heads;
@@ -267,7 +267,7 @@ class Matcher {
     const int64_t width = same_width(mul, gate, up);
     silu.out();
     const ValueId y = mul.elementwise().out();
-    emit(step_name(node), SiluMulStep{gate, up, y, width}, y, width);
+    emit(step_name("silu_mul", node), SiluMulStep{gate, up, y, width}, y, width);
   }
 
   // a + b
@@ -276,7 +276,7 @@ class Matcher {
     const ValueId a = sum.input("X"), b = sum.input("Y");
     const int64_t width = same_width(sum, a, b);
     const ValueId y = sum.elementwise().out();
-    emit(step_name(node), AddStep{a, b, y, width}, y, width);
+    emit(step_name("add", node), AddStep{a, b, y, width}, y, width);
   }
 
   // Single ops.
@@ -389,8 +389,8 @@ class Matcher {
               std::to_string(kMaxHeadDim));
   }
 
-  static std::string step_name(const Node& node) {
-    return node.op->type + " at op " + std::to_string(node.index);
+  static std::string step_name(const char* what, const Node& node) {
+    return std::string(what) + " at op " + std::to_string(node.index);
   }
 
   void emit(std::string name, decltype(Step::op) op, ValueId output, int64_t width) {

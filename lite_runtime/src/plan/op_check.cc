@@ -9,24 +9,40 @@ namespace {
 
 // Attributes that choose an implementation, or that the traced ops carry for other backends and training.
 bool is_noise(const std::string& name) {
-  static const char* const kNames[] = {
-      "__@kernel_type_attr@__", "data_format",  "inplace",     "infer_flags",     "is_test",
-      "mkldnn_data_type",       "op_callstack", "op_device",   "op_namescope",    "op_role",
-      "op_role_var",            "use_cudnn",    "use_mkldnn",  "use_quantizer",   "with_quant_attr",
-  };
+  static const char* const kNames[] = {"__@kernel_type_attr@__",
+                                       "data_format",
+                                       "inplace",
+                                       "infer_flags",
+                                       "is_test",
+                                       "mkldnn_data_type",
+                                       "op_callstack",
+                                       "op_device",
+                                       "op_namescope",
+                                       "op_role",
+                                       "op_role_var",
+                                       "use_cudnn",
+                                       "use_mkldnn",
+                                       "use_quantizer",
+                                       "with_quant_attr"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
 // An optional feature that is off ("fuse_relu": false, "fused_reshape_X": []).
 bool is_off(const Attribute& attribute) {
   switch (attribute.kind) {
-    case Attribute::Kind::kBool: return attribute.i == 0;
-    case Attribute::Kind::kString: return attribute.s.empty();
+    case Attribute::Kind::kBool:
+      return attribute.i == 0;
+    case Attribute::Kind::kString:
+      return attribute.s.empty();
     case Attribute::Kind::kInts:
-    case Attribute::Kind::kLongs: return attribute.ints.empty();
-    case Attribute::Kind::kFloats: return attribute.floats.empty();
-    case Attribute::Kind::kStrings: return attribute.strings.empty();
-    default: return false;
+    case Attribute::Kind::kLongs:
+      return attribute.ints.empty();
+    case Attribute::Kind::kFloats:
+      return attribute.floats.empty();
+    case Attribute::Kind::kStrings:
+      return attribute.strings.empty();
+    default:
+      return false;
   }
 }
 

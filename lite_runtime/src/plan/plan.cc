@@ -83,7 +83,7 @@ class BufferPool {
   std::set<std::pair<int64_t, int>> free_;  // (width, buffer)
 };
 
-// Replaces value ids by buffers. The logits get a buffer of their own: by far the widest, and wanted for few rows.
+// Replaces value ids by buffers. The logits get one of their own: it is the widest, and wanted for few rows.
 void allocate(const std::map<ValueId, int64_t>& widths, ValueId logits, Plan* plan) {
   std::map<ValueId, size_t> last_use;
   for (size_t i = 0; i < plan->steps.size(); ++i) {
@@ -158,8 +158,7 @@ ValueId check_outputs(const Graph& graph, const Lowering& l) {
   }
   const auto found = graph.fetches().find(0);
   const auto* head = std::get_if<LinearStep>(&l.steps.back().op);
-  if (found == graph.fetches().end() || head == nullptr ||
-      head->outputs != std::vector<int>{found->second}) {
+  if (found == graph.fetches().end() || head == nullptr || head->outputs != std::vector<int>{found->second}) {
     graph.refuse("output column 0 is not given by a linear at the program's end; expected the logits");
   }
   if (head->weights[0].n != l.n_vocab) {
