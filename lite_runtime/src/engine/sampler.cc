@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -18,9 +20,11 @@ struct Candidate {
 };
 
 // Heap order: the largest logit on top, the lowest id first among equals.
-bool ranks_below(const Candidate& a, const Candidate& b) {
-  return a.logit < b.logit || (a.logit == b.logit && a.id > b.id);
-}
+struct RanksBelow {
+  bool operator()(const Candidate& a, const Candidate& b) const {
+    return a.logit < b.logit || (a.logit == b.logit && a.id > b.id);
+  }
+};
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(EK_ERR_INVALID_ARGUMENT, message); }
 
@@ -52,17 +56,21 @@ void check_finite(const float* logits, int64_t n_vocab, uint64_t position) {
   }
 }
 
+void check_history(const int32_t* history, int64_t n_history, int64_t n_vocab) {
+  for (int64_t i = 0; i < n_history; ++i) {
+    if (history[i] >= 0 && history[i] < n_vocab) continue;
+    invalid("history[" + std::to_string(i) + "] is " + std::to_string(history[i]) + ", outside the vocabulary of " +
+            std::to_string(n_vocab));
+  }
+}
+
 // CTRL's penalty (Keskar et al. 2019, arXiv:1909.05858), once per distinct id of the history.
 std::vector<float> penalize(const float* logits, int64_t n_vocab, float penalty, const int32_t* history,
                             int64_t n_history) {
   std::vector<float> result(logits, logits + n_vocab);
   for (int64_t i = 0; i < n_history; ++i) {
-    const int32_t id = history[i];
-    if (id < 0 || id >= n_vocab) {
-      invalid("history[" + std::to_string(i) + "] is " + std::to_string(id) + ", outside the vocabulary of " +
-              std::to_string(n_vocab));
-    }
-    result[static_cast<size_t>(id)] = logits[id] > 0.0f ? logits[id] / penalty : logits[id] * penalty;
+    const float logit = logits[history[i]];
+    result[static_cast<size_t>(history[i])] = logit > 0.0f ? logit / penalty : logit * penalty;
   }
   return result;
 }
@@ -79,49 +87,42 @@ double uniform(uint64_t seed, uint64_t position) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// exp((logit - largest) / temperature): probabilities up to a common factor.
-std::vector<float> weigh(const std::vector<float>& scores, float temperature) {
-  const float largest = *std::max_element(scores.begin(), scores.end());
-  std::vector<float> weights(scores.size());
-  for (size_t i = 0; i < scores.size(); ++i) weights[i] = std::exp((scores[i] - largest) / temperature);
+// exp((score - largest) / temperature): probabilities up to a common factor.
+std::vector<float> weigh(const float* scores, size_t n, float temperature) {
+  const float largest = *std::max_element(scores, scores + n);
+  std::vector<float> weights(n);
+  for (size_t i = 0; i < n; ++i) weights[i] = std::exp((scores[i] - largest) / temperature);
   return weights;
 }
 
-// The candidates that pass top_k, top_p and min_p, best first. Only as many are put in order as are looked at.
-std::vector<Candidate> filter(const std::vector<float>& scores, const std::vector<float>& weights,
-                              const Sampling& s) {
-  const size_t n = scores.size();
-  const size_t top_k = s.top_k > 0 ? std::min(n, static_cast<size_t>(s.top_k)) : n;
-  double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  // Without top_k, what weighs less than this cannot pass: n of it together weigh less than 1 - top_p.
-  const double least = top_k < n ? 0.0 : std::max<double>(s.min_p, (1.0 - s.top_p) * total / static_cast<double>(n));
-  std::vector<Candidate> heap, kept;
+// The k-th largest score, counted from 1.
+float kth_largest(std::vector<float> scores, int64_t k) {
+  const auto kth = scores.begin() + (k - 1);
+  std::nth_element(scores.begin(), kth, scores.end(), std::greater<float>());
+  return *kth;
+}
+
+// The ids that pass top_k, top_p and min_p, best first. Only as many are put in order as are looked at.
+std::vector<int32_t> filter(const float* scores, const std::vector<float>& weights, const Sampling& s) {
+  const size_t n = weights.size();
+  const bool has_top_k = s.top_k > 0 && static_cast<size_t>(s.top_k) < n;
+  const float lowest = has_top_k ? kth_largest({scores, scores + n}, s.top_k) : -std::numeric_limits<float>::infinity();
+  double total = 0.0;
+  for (size_t i = 0; i < n; ++i) total += scores[i] >= lowest ? weights[i] : 0.0f;
+  // What weighs less than this cannot pass top_p either: n of it together weigh less than 1 - top_p.
+  const double least = std::max<double>(s.min_p, (1.0 - s.top_p) * total / static_cast<double>(n));
+  std::vector<Candidate> heap;
   for (size_t i = 0; i < n; ++i) {
-    if (weights[i] >= least) heap.push_back({scores[i], static_cast<int32_t>(i)});
+    if (scores[i] >= lowest && weights[i] >= least) heap.push_back({scores[i], static_cast<int32_t>(i)});
   }
-  std::make_heap(heap.begin(), heap.end(), ranks_below);
-  const auto take_best = [&] {
-    std::pop_heap(heap.begin(), heap.end(), ranks_below);
-    kept.push_back(heap.back());
+  std::make_heap(heap.begin(), heap.end(), RanksBelow());
+  std::vector<int32_t> kept;
+  double above = 0.0;  // weight of those kept so far
+  while (!heap.empty() && (kept.empty() || s.top_p == 1.0f || above < s.top_p * total)) {
+    std::pop_heap(heap.begin(), heap.end(), RanksBelow());
+    kept.push_back(heap.back().id);
+    above += weights[static_cast<size_t>(heap.back().id)];
     heap.pop_back();
-    return static_cast<double>(weights[static_cast<size_t>(kept.back().id)]);
-  };
-  if (top_k < n) {
-    total = 0.0;
-    while (!heap.empty() && (kept.size() < top_k || heap.front().logit == kept.back().logit)) total += take_best();
-    heap.swap(kept);
-    kept.clear();
-    std::make_heap(heap.begin(), heap.end(), ranks_below);
-  }
-  double above = 0.0;  // weight of the candidates before the one at hand
-  while (!heap.empty()) {
-    const double weight = take_best();
-    const bool out = (s.top_p < 1.0f && above >= s.top_p * total) || weight < s.min_p;
-    if (out && kept.size() > 1) {
-      kept.pop_back();
-      break;
-    }
-    above += weight;
   }
   return kept;
 }
@@ -132,16 +133,20 @@ int32_t sample(const float* logits, int64_t n_vocab, const Sampling& sampling, c
                int64_t n_history, uint64_t position) {
   check(sampling);
   check_finite(logits, n_vocab, position);
-  const std::vector<float> scores = penalize(logits, n_vocab, sampling.repetition_penalty, history, n_history);
-  if (sampling.temperature == 0.0f) {
-    return static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+  check_history(history, n_history, n_vocab);
+  const float* scores = logits;
+  std::vector<float> penalized;
+  if (sampling.repetition_penalty != 1.0f && n_history > 0) {
+    penalized = penalize(logits, n_vocab, sampling.repetition_penalty, history, n_history);
+    scores = penalized.data();
   }
-  const std::vector<float> weights = weigh(scores, sampling.temperature);
+  if (sampling.temperature == 0.0f) return static_cast<int32_t>(std::max_element(scores, scores + n_vocab) - scores);
+  const std::vector<float> weights = weigh(scores, static_cast<size_t>(n_vocab), sampling.temperature);
   std::vector<int32_t> ids;
   if (sampling.top_k > 0 || sampling.top_p < 1.0f || sampling.min_p > 0.0f) {
-    for (const Candidate& candidate : filter(scores, weights, sampling)) ids.push_back(candidate.id);
+    ids = filter(scores, weights, sampling);
   } else {
-    ids.resize(scores.size());
+    ids.resize(weights.size());
     std::iota(ids.begin(), ids.end(), 0);
   }
   double total = 0.0;
