@@ -9,6 +9,7 @@ TARGET = Target(
     description="x86-64 PC, server or Intel Mac",
     opt_place="x86",
     kernel_target=2,
+    machines=("x86_64", "amd64"),
     triple="x86_64-linux-gnu",
     isa_levels=("avx512-vnni", "avx-vnni", "avx2", "scalar"),
 )

@@ -33,6 +33,7 @@ EDGE_KIT = [sys.executable, "-m", "edge_kit"]
         ("run m.nb hi --top-p x", "--top-p: invalid float value: 'x'"),
         ("run m.nb hi --raw --system x", "--system needs the chat template"),
         ("run m.nb hi there", "unrecognized arguments: there"),
+        ("bench {tiny} --new-tokens 3000", "need a context of 3128, the limit is 2048"),
         ("bench m.nb --promt-tokens 3", "did you mean '--prompt-tokens'"),
         ("run none.nb hi", "none.nb: cannot be read: No such file"),
         ("run {text} hi", "not a .nb file but a text"),
@@ -54,7 +55,7 @@ def test_one_line_and_status_2(line, message, capsys, tiny_nb, native_library, t
     "line, message",
     [
         ("export --modle x", "unknown option --modle; did you mean '--model'"),
-        ("export --target amr", "--target amr, expected one of x86, arm; did you mean 'arm'"),
+        ("export --target amr", "--target amr, expected one of arm, x86; did you mean 'arm'"),
         ("export --quant int4", "--quant int4, expected one of int8, fp32; did you mean 'int8'"),
     ],
 )

@@ -13,6 +13,8 @@ import statistics
 import time
 import zlib
 
+from lite_runtime.errors import ContextFullError
+
 from . import generation
 
 HELP = "measure speed and the share of the memory bandwidth"
@@ -41,7 +43,11 @@ def run(args) -> int:
     started = time.perf_counter()
     with generation.load_model(args) as model:
         load_seconds = time.perf_counter() - started
-        model.session().close()
+        if args.prompt_tokens + args.new_tokens > model.info.n_ctx:
+            raise ContextFullError(
+                f"--prompt-tokens {args.prompt_tokens} and --new-tokens {args.new_tokens} need a context of "
+                f"{args.prompt_tokens + args.new_tokens}, the limit is {model.info.n_ctx}: take fewer, or set --n-ctx"
+            )
         _warm_up(model)
         runs = [measure(model, args.prompt_tokens, args.new_tokens) for _ in range(args.repeat)]
         figures = {name: statistics.median(run[name] for run in runs) for name in _FIGURES}

@@ -66,8 +66,8 @@ def load_model(args):
 def stream(session, prompt, options: dict):
     """The Items of a generation, for the main thread.
 
-    The first Ctrl-C cancels it: the last Item then has finish_reason "cancelled". Native code runs on a thread
-    of its own, since Python sees Ctrl-C only between bytecodes of the main one.
+    The first Ctrl-C cancels it: the last Item then has finish_reason "cancelled". Native code has a thread of
+    its own, since Python sees Ctrl-C only between bytecodes of the main one.
     """
     items = session.generate(prompt, **options)  # arguments are checked here
     results = queue.Queue()
