@@ -1,4 +1,4 @@
-"""The machines that a `.nb` file can be made for: one file each, with a TARGET. A new file is a new target."""
+"""The machines that a `.nb` file can be made for: one file each, with a TARGET. A new file, a new target."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ class Target:
 
     opt_place: what paddle_lite_opt calls it (--valid_targets).
     kernel_target: TargetType of Paddle Lite's lite/api/paddle_place.h, the third number of a kernel pick.
-    machines: what platform.machine() says there, in lower case, if this is the default target of such a machine.
+    machines: what platform.machine() says on machines that this is the default for, in lower case.
     triple: what the native library is compiled for.
     isa_levels: kernel paths of the native runtime, best first; the last one runs on every such machine.
     default_threads: threads of the runtime; 0 = as many as the machine has physical cores.

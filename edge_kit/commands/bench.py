@@ -46,7 +46,7 @@ def run(args) -> int:
         if args.prompt_tokens + args.new_tokens > model.info.n_ctx:
             raise ContextFullError(
                 f"--prompt-tokens {args.prompt_tokens} and --new-tokens {args.new_tokens} need a context of "
-                f"{args.prompt_tokens + args.new_tokens}, the limit is {model.info.n_ctx}: take fewer, or set --n-ctx"
+                f"{args.prompt_tokens + args.new_tokens}, the limit is {model.info.n_ctx}: set --n-ctx"
             )
         _warm_up(model)
         runs = [measure(model, args.prompt_tokens, args.new_tokens) for _ in range(args.repeat)]
