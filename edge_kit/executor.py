@@ -3,9 +3,10 @@
 Two modes:
 
     exact   what the ops say, in fp32
-    int8    what the native runtime computes. As exact, except that
-              * a matmul with an int8 weight quantizes its activations (`int8_matmul`);
-              * keys and values are rounded to fp16 on their way into the cache.
+    int8    what the native runtime computes, bit for bit. As exact, except that
+              * a matmul with an int8 weight quantizes its activations;
+              * keys and values are rounded to fp16 on their way into the cache;
+              * sums, exponentials and softmax follow the runtime's order (`edge_kit.arithmetic`).
 
 The ops are followed in program order and by position: after opt's memory reuse one name stands for several
 values in turn. Stock Paddle Lite is in turn the judge of this file (`edge_kit.stock`).
@@ -19,22 +20,22 @@ from typing import Dict, List, NamedTuple
 
 import numpy as np
 
+from edge_kit import arithmetic
 from edge_kit.interface import Interface, causal_mask, checked_ids
 from edge_kit.nb.format import ELEMENTS, VarType
 from edge_kit.nb.reader import NbFile
 from lite_runtime.errors import FileFormatError, UnsupportedError, UsageError
 
 MODES = ("exact", "int8")
-GROUP = 32  # activations per quantization group: kGroup in lite_runtime/src/kernels/kernels.h
-TINY = np.float32(2.0**-120)  # below it 127 / max would overflow, and the group counts as zero
-WEIGHT, CACHE = "weight", "cache"
+WEIGHT, CACHE, SCORES = "weight", "cache", "scores"
 
 
 class Tensor(NamedTuple):
     """A value on its way through the program.
 
     `origin`: WEIGHT for an int8 parameter behind its cast, whose data is still int8 (a matmul casts it block
-    by block, which saves memory); CACHE for keys or values of earlier tokens; else "".
+    by block, which saves memory); CACHE for keys or values of earlier tokens; SCORES for masked scores that wait,
+    in int8 mode, to be turned into probabilities by the matmul with the values; else "".
     A `constant` depends on parameters alone, so it is computed once.
     """
 
@@ -148,14 +149,15 @@ def rsqrt(op, x):
 
 
 def cos(op, x):
-    return np.cos(x)
+    """Rounded once, from fp64."""
+    return np.cos(x.astype(np.float64)).astype(np.float32)
 
 
 # --- sin ---
 
 
 def sin(op, x):
-    return np.sin(x)
+    return np.sin(x.astype(np.float64)).astype(np.float32)
 
 
 # --- silu ---
@@ -195,46 +197,32 @@ def weight_matmul(op, x, weight, mode: str):
     y = np.empty((len(rows), n), np.float32)
     # The sums of a block of outputs, [T, block], fit the L2 cache; a cast block takes some 100 MB at most.
     block = min(max((1 << 18) // max(len(rows), 1), 64), 4096)
-    quantized = quantize(rows) if mode == "int8" else None
+    quantized = arithmetic.quantize(rows) if mode == "int8" else None
     for begin in range(0, n, block):
         part = weight[begin : begin + block].astype(np.float32)
-        y[:, begin : begin + block] = int8_matmul(*quantized, part) if quantized else rows @ part.T
+        y[:, begin : begin + block] = arithmetic.int8_matmul(*quantized, part) if quantized else rows @ part.T
     return y.reshape(x.shape[:-1] + (n,))
 
 
-def quantize(x):
-    """Activations x [T, K] in groups of 32 along K, the last one padded with zeros.
-
-    Returns (q, scale): q [T, groups, 32], whole numbers within +-127 held as fp32, and scale [T, groups] =
-    max|x| / 127. q = round-half-even(x * (127 / max|x|)), each step in fp32. A group of zeros gives scale 0
-    and zeros; one with a NaN or an infinity gives scale NaN and zeros.
-    """
-    groups = -(-x.shape[1] // GROUP)
-    padded = np.zeros((len(x), groups * GROUP), np.float32)
-    padded[:, : x.shape[1]] = x
-    padded = padded.reshape(len(x), groups, GROUP)
-    largest = np.abs(padded).max(axis=2)
-    finite, regular = np.isfinite(largest), np.isfinite(largest) & (largest >= TINY)
-    inverse = np.float32(127) / np.where(regular, largest, np.float32(1))
-    q = np.rint(np.where(regular[..., None], padded, np.float32(0)) * inverse[..., None])
-    scales = np.where(regular, largest / np.float32(127), np.float32(0))
-    return q, np.where(finite, scales, np.float32(np.nan))
+# --- the same in int8 mode ---
 
 
-def int8_matmul(q, scales, weight):
-    """sum over groups, in order and in fp32, of scale * (the group's integer dot product) -> [T, N].
+def runtime_reduce_mean(op, x):
+    if op.attr("reduce_all") or op.attr("dim") not in ([-1], [x.ndim - 1]):
+        raise unsupported(op, f"dim {op.attr('dim')}; the runtime takes the mean of the last axis only")
+    mean = arithmetic.lane_sum(x) / np.float32(x.shape[-1])
+    return mean[..., None] if op.attr("keep_dim", False) else mean
 
-    q and scales from `quantize`, weight [N, K] whole numbers as fp32. A group's dot product is at most
-    32 * 127 * 127 < 2^24, so fp32 holds every partial sum of it exactly, in whatever order BLAS adds.
-    """
-    n, k = weight.shape
-    total = np.zeros((len(q), n), np.float32)
-    for group in range(q.shape[1]):
-        begin, end = group * GROUP, min((group + 1) * GROUP, k)
-        dot = q[:, group, : end - begin] @ weight[:, begin:end].T
-        dot *= scales[:, group : group + 1]
-        total += dot
-    return total
+
+def runtime_silu(op, x):
+    return arithmetic.silu(x)
+
+
+def runtime_matmul_v2(op, x, y):
+    """Queries times keys along D in order; anything else as in exact mode."""
+    if op.attr("trans_y") and not op.attr("trans_x") and x.ndim == 3:
+        return arithmetic.scores(x, y)
+    return matmul_v2(op, x, y)
 
 
 # Op -> (function, the parameters it reads).
@@ -256,6 +244,8 @@ OPS = {
     "softmax": (softmax, ("X",)),
     "matmul_v2": (matmul_v2, ("X", "Y")),
 }
+
+RUNTIME_OPS = {"reduce_mean": runtime_reduce_mean, "silu": runtime_silu, "matmul_v2": runtime_matmul_v2}
 
 
 def read_names(op) -> List[str]:
@@ -337,8 +327,15 @@ class Executor:
             return Tensor(OPS[op.type][0](op, first.data), WEIGHT, constant)
         if op.type == "matmul_v2" and last.origin == WEIGHT:
             return Tensor(weight_matmul(op, first.data, last.data, self.mode), "", constant)
+        if self.mode == "int8" and op.type == "softmax":
+            return Tensor(first.data, SCORES)
+        if op.type == "reshape2" and first.origin == SCORES:
+            return Tensor(reshape2(op, first.data), SCORES)
+        if op.type == "matmul_v2" and first.origin == SCORES:
+            return Tensor(arithmetic.attend(first.data, last.data))
         arrays = [t.data.astype(np.float32) if t.origin == WEIGHT else t.data for t in inputs]
-        result = OPS[op.type][0](op, *arrays)
+        function = RUNTIME_OPS.get(op.type) if self.mode == "int8" else None
+        result = (function or OPS[op.type][0])(op, *arrays)
         if op.type == "concat" and first.origin == CACHE and self.mode == "int8":
             result = result.astype(np.float16).astype(np.float32)
         return Tensor(result, "", constant)

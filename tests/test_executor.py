@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_kit.executor import GROUP, Executor, int8_matmul, quantize, weight_matmul
+from edge_kit.arithmetic import GROUP, int8_matmul, quantize
+from edge_kit.executor import Executor, weight_matmul
 from edge_kit.nb.format import AttrType
 from edge_kit.nb.program import Attr, Op, encode
 from edge_kit.nb.reader import NbFile

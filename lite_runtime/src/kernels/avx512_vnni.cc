@@ -38,7 +38,7 @@ __m512i broadcast_quad(const int8_t* values) {
 
 void store_output(const Weight& w, int64_t n, __m512 sum, float* y) {
   const __m512 bias = w.bias ? _mm512_loadu_ps(w.bias + n) : _mm512_setzero_ps();
-  _mm512_storeu_ps(y + n, _mm512_fmadd_ps(sum, _mm512_loadu_ps(w.scale + n), bias));
+  _mm512_storeu_ps(y + n, _mm512_add_ps(_mm512_mul_ps(sum, _mm512_loadu_ps(w.scale + n)), bias));
 }
 
 // A few rows, bound by memory: walks the tiles as one stream, each weight is loaded once for all rows.

@@ -49,8 +49,9 @@ Lanes exp(Lanes x) {
 void rms_norm(const float* x, const float* weight, float eps, int64_t k, float* y) {
   Lanes squares = Lanes::set1(0.0f);
   int64_t i = 0;
-  for (; i + Lanes::kCount <= k; i += Lanes::kCount) squares = fma(Lanes::load(x + i), Lanes::load(x + i), squares);
-  if (i < k) squares = fma(load_part(x + i, k - i), load_part(x + i, k - i), squares);
+  const auto add_square = [&](Lanes part) { squares = squares + part * part; };
+  for (; i + Lanes::kCount <= k; i += Lanes::kCount) add_square(Lanes::load(x + i));
+  if (i < k) add_square(load_part(x + i, k - i));
   const float inverse = 1.0f / __builtin_sqrtf(squares.sum() / static_cast<float>(k) + eps);
   map(x, weight, y, k, [&](Lanes a, Lanes b) { return a * Lanes::set1(inverse) * b; });
 }

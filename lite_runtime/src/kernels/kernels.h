@@ -6,8 +6,12 @@
 // INT8 linear, the contract that every ISA path keeps:
 //   * activations are quantized per row in groups of kGroup along K (`quantize_row`);
 //   * within a group the dot product is exact in int32, so all paths hold the same accumulators;
-//   * outside, y = fp32 sum over groups, in order, of scale[g] * dot[g], then * weight scale + bias.
+//   * outside, y = fp32 sum over groups, in order, of fma(scale[g], dot[g], sum), then * weight scale, + bias.
 // Lanes are outputs, so a row's result depends neither on the other rows nor on how work was cut.
+//
+// All paths give equal floats in INT8 mode, not only equal integers: one bit of difference before an activation is
+// rounded grows layer by layer into other logits. So every order below is part of the contract; edge_kit/arithmetic.py
+// is the same in NumPy. Only `linear_float` is free in its order.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +23,7 @@ constexpr int64_t kGroup = 32;       // activations per quantization group
 constexpr int64_t kTileN = 16;       // outputs per weight tile
 constexpr int64_t kTileK = 4;        // inputs per weight tile
 constexpr int64_t kCacheBlock = 64;  // tokens per block of the KV cache
+constexpr int64_t kSumLanes = 16;    // running sums of a reduction; then lanes i and i + 8, 4, 2, 1 are added
 constexpr int64_t kMaxHeadDim = 512;  // attention keeps a block of keys on the stack; the planner refuses more
 
 enum class WeightLayout {
@@ -82,21 +87,22 @@ struct Kernels {
   void (*linear_float)(const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y,
                        int64_t y_stride, int64_t n_begin, int64_t n_end);
 
-  // y [k] = x / sqrt(mean(x^2) + eps) * weight.
+  // y [k] = x * (1 / sqrt(sum(x^2) / k + eps)) * weight, each operation rounded, the sum in kSumLanes lanes.
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t k, float* y);
 
   // In place on one row x [heads, dim]: x * cos + rotate_half(x) * sin, cos/sin [dim];
   // rotate_half(x) = concat(-x[dim/2:], x[:dim/2]).
   void (*rope)(float* x, const float* cos, const float* sin, int64_t heads, int64_t dim);
 
-  // y[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. y may be gate or up.
+  // y[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. y may be gate or up. exp is that of reference.cc, step by step.
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n);
 
   void (*add)(const float* a, const float* b, float* y, int64_t n);  // y may be a or b
 
   // Causal softmax attention of one key/value head. Each block of keys gives a partial (max, sum,
   // weighted values); partials are folded in block order, so a row's result does not depend on how the
-  // rows were cut. Scores are fp32.
+  // rows were cut. Scores are fp32, a chain of fma along dim; values a chain of fma along the keys of a block;
+  // the sum of a block's exponentials is taken in kSumLanes lanes.
   void (*attention_f16)(const AttentionArgs& args);
   void (*attention_f32)(const AttentionArgs& args);
 

@@ -8,7 +8,7 @@ namespace {
 
 // y[n] = sum * scale[n] + bias[n].
 float finish(const Weight& w, int64_t n, float sum) {
-  return __builtin_fmaf(sum, w.scale ? w.scale[n] : 1.0f, w.bias ? w.bias[n] : 0.0f);
+  return sum * (w.scale ? w.scale[n] : 1.0f) + (w.bias ? w.bias[n] : 0.0f);
 }
 
 // R rows by one tile: lanes are outputs, inputs in order.

@@ -59,7 +59,7 @@ void load_weights(const Weight& w, int64_t n, int64_t count, int64_t k_begin, in
 void finish(const Weight& w, const float* sums, int64_t n, int64_t count, float* y) {
   for (int64_t i = 0; i < count; ++i) {
     const float scale = w.scale ? w.scale[n + i] : 1.0f;
-    y[n + i] = std::fma(sums[i], scale, w.bias ? w.bias[n + i] : 0.0f);
+    y[n + i] = sums[i] * scale + (w.bias ? w.bias[n + i] : 0.0f);
   }
 }
 
@@ -110,10 +110,34 @@ void linear_float(const Weight& w, const float* x, int64_t x_stride, int64_t row
   }
 }
 
+// e^x: x = n ln2 + r, the Taylor series of e^r, times 2^n; 0 below -87.7, infinity above 88.3.
+float exp_of(float x) {
+  x = std::min(89.0f, std::max(-88.0f, x));
+  const float n = std::nearbyint(x * 1.44269504f);
+  const float r = std::fma(n, -1.42860682e-6f, std::fma(n, -0.693145752f, x));
+  float sum = 1.0f / 5040;
+  for (const float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) sum = std::fma(sum, r, term);
+  if (n <= -127.0f) return 0.0f;
+  return n >= 128.0f ? std::numeric_limits<float>::infinity() : std::ldexp(sum, static_cast<int>(n));
+}
+
+// A sum in kSumLanes running sums, then lanes i and i + 8, 4, 2, 1.
+struct LaneSum {
+  float lanes[kSumLanes] = {};
+  float total() const {
+    float x[kSumLanes];
+    std::copy(lanes, lanes + kSumLanes, x);
+    for (int64_t half = kSumLanes / 2; half > 0; half /= 2) {
+      for (int64_t i = 0; i < half; ++i) x[i] += x[i + half];
+    }
+    return x[0];
+  }
+};
+
 void rms_norm(const float* x, const float* weight, float eps, int64_t k, float* y) {
-  double sum = 0.0;
-  for (int64_t i = 0; i < k; ++i) sum += static_cast<double>(x[i]) * x[i];
-  const float inverse = 1.0f / std::sqrt(static_cast<float>(sum / static_cast<double>(k)) + eps);
+  LaneSum squares;
+  for (int64_t i = 0; i < k; ++i) squares.lanes[i % kSumLanes] += x[i] * x[i];
+  const float inverse = 1.0f / std::sqrt(squares.total() / static_cast<float>(k) + eps);
   for (int64_t i = 0; i < k; ++i) y[i] = x[i] * inverse * weight[i];
 }
 
@@ -129,7 +153,7 @@ void rope(float* x, const float* cos, const float* sin, int64_t heads, int64_t d
 }
 
 void silu_mul(const float* gate, const float* up, float* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+  for (int64_t i = 0; i < n; ++i) y[i] = gate[i] / (1.0f + exp_of(-gate[i])) * up[i];
 }
 
 void add(const float* a, const float* b, float* y, int64_t n) {
@@ -180,23 +204,30 @@ void attend(const AttentionArgs& args, const float* q, int64_t visible, float* o
     const int64_t count = std::min(kCacheBlock, visible - begin);
     const T* keys = static_cast<const T*>(args.k_blocks[begin / kCacheBlock]);
     const T* values = static_cast<const T*>(args.v_blocks[begin / kCacheBlock]);
-    float max = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+    float max = -std::numeric_limits<float>::infinity();
     for (int64_t j = 0; j < count; ++j) {
       float score = 0.0f;
-      for (int64_t d = 0; d < dim; ++d) score += q[d] * to_f32(keys[j * dim + d]);
+      for (int64_t d = 0; d < dim; ++d) score = std::fma(q[d], to_f32(keys[j * dim + d]), score);
       p[j] = score * args.scale;
       max = std::max(max, p[j]);
     }
+    LaneSum sum;
     std::fill(partial, partial + dim, 0.0f);
     for (int64_t j = 0; j < count; ++j) {
-      p[j] = std::exp(p[j] - max);
-      sum += p[j];
-      for (int64_t d = 0; d < dim; ++d) partial[d] += p[j] * to_f32(values[j * dim + d]);
+      p[j] = exp_of(p[j] - max);
+      sum.lanes[j % kSumLanes] += p[j];
+      for (int64_t d = 0; d < dim; ++d) partial[d] = std::fma(p[j], to_f32(values[j * dim + d]), partial[d]);
     }
-    const float new_max = begin == 0 ? max : std::max(running_max, max);
-    const float keep = begin == 0 ? 0.0f : std::exp(running_max - new_max), take = std::exp(max - new_max);
-    for (int64_t d = 0; d < dim; ++d) out[d] = (begin == 0 ? 0.0f : out[d] * keep) + partial[d] * take;
-    running_sum = running_sum * keep + sum * take;
+    if (begin == 0) {
+      std::copy(partial, partial + dim, out);
+      running_sum = sum.total();
+      running_max = max;
+      continue;
+    }
+    const float new_max = std::max(running_max, max);
+    const float keep = exp_of(running_max - new_max), take = exp_of(max - new_max);
+    for (int64_t d = 0; d < dim; ++d) out[d] = std::fma(partial[d], take, out[d] * keep);
+    running_sum = running_sum * keep + sum.total() * take;
     running_max = new_max;
   }
   for (int64_t d = 0; d < dim; ++d) out[d] /= running_sum;

@@ -100,7 +100,7 @@ void linear_rows(const Weight& w, const QuantizedRows& x, float* y, int64_t y_st
       float out[kOutputs];
       _mm256_storeu_ps(out, sums);
       for (int64_t i = 0; i < count; ++i) {
-        y[r * y_stride + n + i] = __builtin_fmaf(out[i], w.scale[n + i], w.bias ? w.bias[n + i] : 0.0f);
+        y[r * y_stride + n + i] = out[i] * w.scale[n + i] + (w.bias ? w.bias[n + i] : 0.0f);
       }
     }
   }

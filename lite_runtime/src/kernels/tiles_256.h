@@ -48,7 +48,8 @@ void multiply_tile(const Weight& w, const QuantizedRows& x, int64_t row, float* 
     EDGE_KIT_UNROLL for (int h = 0; h < 2; ++h) {
       const int64_t at = n + h * 8;
       const __m256 bias = w.bias ? _mm256_loadu_ps(w.bias + at) : _mm256_setzero_ps();
-      _mm256_storeu_ps(y + r * y_stride + at, _mm256_fmadd_ps(sums[r][h], _mm256_loadu_ps(w.scale + at), bias));
+      const __m256 scaled = _mm256_mul_ps(sums[r][h], _mm256_loadu_ps(w.scale + at));
+      _mm256_storeu_ps(y + r * y_stride + at, _mm256_add_ps(scaled, bias));
     }
   }
 }
