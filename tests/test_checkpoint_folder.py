@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from checkpoint_files import LLAMA3_SCALING, folder, llama_model, model, same_tensors
 from edge_kit.export.checkpoint import open_checkpoint
+from edge_kit.export.checkpoint.rope import llama3_factors
 from edge_kit.export.checkpoint.save import to_bf16_bits, write_hf_folder
 
 from lite_runtime.errors import FileFormatError, UnsupportedError, UsageError
@@ -98,6 +99,12 @@ def test_llama_tied_with_llama3_scaling(tmp_path):
     plain = llama_model().config.rope_inv_freq
     assert found.config.rope_inv_freq[0] == plain[0]  # short waves stay
     np.testing.assert_allclose(found.config.rope_inv_freq[-1], plain[-1] / 8, rtol=1e-6)  # long ones stretch
+
+
+def test_llama3_ramp():
+    """2.5 turns over the original context lie half way between 1 and 4: 1 / (0.5 / 8 + 0.5)."""
+    inv_freq = np.array([4.0, 2.5, 1.0]) * 2 * np.pi / 8192
+    np.testing.assert_allclose(llama3_factors(inv_freq, LLAMA3_SCALING, "test"), [1, 16 / 9, 8], rtol=1e-12)
 
 
 def test_linear_scaling_and_rope_parameters_of_transformers_5(tmp_path):

@@ -110,7 +110,8 @@ def _distribution(name: str, shape: tuple[int, ...], config: DecoderConfig) -> t
     if name.endswith("norm.weight"):
         return 1.0, 0.1
     if name.endswith(".bias"):
-        return 0.0, 0.5
+        # As in trained Qwen2: small for v, whose bias adds the same vector at every position.
+        return 0.0, 0.05 if ".v_proj." in name else 0.5
     if name == "lm_head.weight" or (name == "model.embed_tokens.weight" and config.tied_head):
         return 0.0, LOGIT_STD / math.sqrt(config.hidden_size)
     if name == "model.embed_tokens.weight":
