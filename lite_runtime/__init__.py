@@ -9,8 +9,9 @@ For example:
 
 from __future__ import annotations
 
+from ._native import available_isas
 from .generate import Item
 from .model import Model, ModelInfo, load
 from .session import Session
 
-__all__ = ["Item", "Model", "ModelInfo", "Session", "load"]
+__all__ = ["Item", "Model", "ModelInfo", "Session", "available_isas", "load"]

@@ -165,7 +165,7 @@ def check(status: int) -> None:
         raise _STATUS_ERRORS.get(status, EdgeKitError)(message or f"native call failed with status {status}")
 
 
-def isa_names() -> list:
+def available_isas() -> list:
     """Names of the kernel paths that this CPU can run, best first."""
     names = []
     while True:

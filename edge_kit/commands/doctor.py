@@ -49,7 +49,7 @@ def _native_lines() -> bool:
 
     try:
         library = _native.library()
-        names = _native.isa_names()
+        names = _native.available_isas()
     except EdgeKitError as error:
         _line("native", f"MISSING: {error}")
         return False
