@@ -158,10 +158,14 @@ class Build:
         if not compiler.is_native:
             self.variant = f"{compiler.arch}-{'macos' if compiler.is_macos else 'linux'}-{self.variant}"
         self.directory = ROOT / "build" / "native" / self.variant
-        self.flags = COMMON_FLAGS + compiler.base_flags() + (["-O1", "-g"] if debug or sanitize else ["-O3"])
+        is_release = not (debug or sanitize)
+        self.flags = COMMON_FLAGS + compiler.base_flags() + (["-O3"] if is_release else ["-O1", "-g"])
         if sanitize:
             self.flags += [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
         self.isa_flags = read_isa_flags(compiler.arch)
+        if not is_release:  # the sanitizers' code at -O3 takes the compiler 10 minutes for one kernel file
+            for name, flags in self.isa_flags.items():
+                self.isa_flags[name] = [flag for flag in flags if not flag.startswith("-O")]
         self.version_flag = f'-DEK_VERSION="{read_version()}"'
 
     def default_out(self) -> Path:
