@@ -16,7 +16,7 @@ Shapes: T new tokens, S = P + T keys (P cached), KV key/value heads, D head size
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,9 +33,9 @@ WEIGHT, CACHE, SCORES = "weight", "cache", "scores"
 class Tensor(NamedTuple):
     """A value on its way through the program.
 
-    `origin`: WEIGHT for an int8 parameter behind its cast, whose data is still int8 (a matmul casts it block
-    by block, which saves memory); CACHE for keys or values of earlier tokens; SCORES for masked scores that wait,
-    in int8 mode, to be turned into probabilities by the matmul with the values; else "".
+    `origin`: WEIGHT for an int8 parameter behind its cast, whose data is still int8 (a matmul casts it in
+    blocks, which saves memory); CACHE for keys or values of earlier tokens; SCORES for masked scores that, in
+    int8 mode, wait for the matmul with the values to turn them into probabilities; else "".
     A `constant` depends on parameters alone, so it is computed once.
     """
 
@@ -248,7 +248,7 @@ OPS = {
 RUNTIME_OPS = {"reduce_mean": runtime_reduce_mean, "silu": runtime_silu, "matmul_v2": runtime_matmul_v2}
 
 
-def read_names(op) -> List[str]:
+def read_names(op) -> list[str]:
     """The variables an op reads, in the order of its function's arguments."""
     return [name for parameter in OPS[op.type][1] for name in op.inputs.get(parameter, [])]
 
@@ -270,9 +270,9 @@ class Executor:
         self._parameters = {
             name: Tensor(self.file.array(name), constant=True) for name in self.file.tensors
         }
-        self._constants: Dict[int, Tensor] = {}  # by the op's position
+        self._constants: dict[int, Tensor] = {}  # by the op's position
         last_read = {name: i for i, op in enumerate(self.ops) for name in read_names(op)}
-        self._dead: List[List[str]] = [[] for _ in self.ops]  # by position: names not read after it
+        self._dead: list[list[str]] = [[] for _ in self.ops]  # by position: names not read after it
         for name in set(last_read).difference(self.interface.outputs):
             self._dead[last_read[name]].append(name)
         self._check_names()
@@ -301,7 +301,7 @@ class Executor:
     def session(self) -> Session:
         return Session(self)
 
-    def run(self, feeds: Dict[str, np.ndarray]) -> List[np.ndarray]:
+    def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         """One pass over the program; `feeds` by input name, outputs by column."""
         values = dict(self._parameters)
         for name, data in feeds.items():
@@ -318,7 +318,7 @@ class Executor:
             values[op.outputs["Out"][0]] = result
         return [values[name].data for name in self.interface.outputs]
 
-    def _apply(self, op, inputs: List[Tensor]) -> Tensor:
+    def _apply(self, op, inputs: list[Tensor]) -> Tensor:
         constant = all(tensor.constant for tensor in inputs)
         first, last = inputs[0], inputs[-1]
         if op.type == "cast" and first.constant and first.data.dtype == np.int8:

@@ -7,7 +7,6 @@ edge_kit/evaldata.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List
 
 from lite_runtime.errors import UsageError
 
@@ -20,7 +19,7 @@ def folder() -> Path:
     return installed if installed.is_dir() else package.parent / "tests" / "data"
 
 
-def fixed_texts() -> List[str]:
+def fixed_texts() -> list[str]:
     """One text per file; each is a sequence of its own."""
     return [read_text(folder() / name) for name in NAMES]
 

@@ -7,7 +7,6 @@ log p = z - logsumexp(z), in fp64.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import List, Tuple
 
 import numpy as np
 
@@ -60,7 +59,7 @@ class Comparison:
         self._difference = self._magnitude = 0.0
 
     def add(self, reference, candidate, next_ids) -> None:
-        """Logits [T, vocabulary] of both engines, and the T tokens that follow; T - 1 if the last row has none."""
+        """Logits [T, vocabulary] of both, and the T tokens that follow (T - 1 if the last row has none)."""
         for begin in range(0, len(reference), _ROWS):
             rows = slice(begin, begin + _ROWS)
             self._add(
@@ -123,8 +122,8 @@ class GreedyReport:
               z_ref of the other) / largest |z_ref| of the row
     """
 
-    ids: List[int]
-    splits: List[Tuple[int, int, int, float]]
+    ids: list[int]
+    splits: list[tuple[int, int, int, float]]
 
     @property
     def equal(self) -> bool:

@@ -83,21 +83,17 @@ class Worker:
 
 def check_packages():
     """A message if this Python cannot be the judge, else None."""
-    version = "Python %d.%d" % sys.version_info[:2]
+    python = f"{sys.executable} (Python {sys.version_info[0]}.{sys.version_info[1]})"
     try:
         import numpy
     except ImportError:
-        return "%s (%s) has no numpy" % (sys.executable, version)
+        return f"{python} has no numpy"
     if int(numpy.__version__.split(".")[0]) >= 2:
-        return "%s (%s) has numpy %s, with which paddlelite reads garbage from every array without a word" % (
-            sys.executable,
-            version,
-            numpy.__version__,
-        )
+        return f"{python} has numpy {numpy.__version__}, from which paddlelite reads garbage without a word"
     try:
         import paddlelite.lite  # noqa: F401
     except ImportError as error:
-        return "%s (%s) cannot import paddlelite: %s" % (sys.executable, version, error)
+        return f"{python} cannot import paddlelite: {error}"
     return None
 
 

@@ -11,9 +11,10 @@ import time
 import numpy as np
 import pytest
 
+from edge_kit import stock as harness
 from edge_kit.executor import Executor
 from edge_kit.metrics import compare_greedy
-from edge_kit.stock import VARIABLE, StockError, StockModel, stock_python as find_stock_python
+from edge_kit.stock import VARIABLE, StockError, StockModel
 from lite_runtime.errors import UnsupportedError, UsageError
 
 
@@ -124,7 +125,7 @@ def test_no_interpreter_is_named(monkeypatch, tiny_nb):
 def test_the_named_interpreter_is_missing(monkeypatch):
     monkeypatch.setenv(VARIABLE, "/nowhere/python")
     with pytest.raises(UnsupportedError, match="/nowhere/python, which is no program"):
-        find_stock_python()
+        harness.stock_python()
 
 
 def test_a_python_without_paddlelite_is_unfit(monkeypatch, tiny_nb, tmp_path):

@@ -25,11 +25,10 @@ class Gate(NamedTuple):
         return value >= self.limit if self.at_least else value <= self.limit  # a NaN holds neither
 
 
-# Both engines compute the same real numbers in fp32; only the order of the sums differs.
+# Against stock only the order of fp32 sums differs. Against the executor int8 mode differs in no bit, and must
+# not: a last-bit difference moves an activation to the next of its 255 steps, later layers carry that on, and
+# behind the demo's 30 layers it has grown to a KL of 0.003, where a faulty kernel could hide.
 SAME_ARITHMETIC = (Gate("largest_difference", 1e-3), Gate("disagreements", 0))
-# In int8 a last-bit difference can move an activation to the next of its 255 steps, and later layers carry that
-# on. The gates stand between that noise and the 0.0092 of KL that quantizing activations costs as a whole.
-SAME_ROUNDING = (Gate("mean_kl", 1e-3), Gate("top1_agreement", 0.98, True), Gate("largest_difference", 0.05))
 # What quantization may cost.
 QUANTIZED = (Gate("perplexity_ratio", 1.015), Gate("mean_kl", 0.013), Gate("top1_agreement", 0.92, True))
 
@@ -46,9 +45,9 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--mode",
         choices=("int8", "exact"),
-        help="arithmetic of the runtime; int8 unless it is held against stock, which computes exactly",
+        help="arithmetic of the runtime: int8, or exact for stock, which knows no other",
     )
-    parser.add_argument("--tokens", type=int, metavar="N", help="stop after N tokens, taken evenly from the texts")
+    parser.add_argument("--tokens", type=int, metavar="N", help="N tokens alone, taken evenly from the texts")
     parser.add_argument("--text", metavar="FILE", help="a text of yours instead of the kit's fixed one")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -79,12 +78,12 @@ def _plan(against: str, mode):
         raise UsageError("--against checkpoint: names no checkpoint; expected checkpoint:PATH")
     if engine == "stock":
         if mode == "int8":
-            raise UsageError("--mode int8 with --against stock: Paddle Lite computes exactly; leave --mode out")
+            raise UsageError("--mode int8 --against stock: Paddle Lite computes exactly; leave --mode out")
         return engine, "exact", SAME_ARITHMETIC
     mode = mode or "int8"
     if engine == "checkpoint":
         return engine, mode, QUANTIZED
-    return engine, mode, SAME_ARITHMETIC if mode == "exact" else SAME_ROUNDING
+    return engine, mode, SAME_ARITHMETIC
 
 
 def _check_digest(path) -> bool:
@@ -172,8 +171,13 @@ def _as_json(args, mode, digest_holds, report, results, passed, seconds) -> dict
         "model_digest": "holds" if digest_holds else "differs",
         "metrics": report.as_dict(),
         "gates": [
-            {"metric": g.metric, "at_least" if g.at_least else "at_most": g.limit, "value": v, "holds": g.holds(v)}
-            for g, v in results
+            {
+                "metric": gate.metric,
+                "at_least" if gate.at_least else "at_most": gate.limit,
+                "value": value,
+                "holds": gate.holds(value),
+            }
+            for gate, value in results
         ],
         "passed": passed,
         "seconds": round(seconds, 3),
