@@ -153,7 +153,9 @@ void test_forward_misuse() {
   CHECK(invalid(ek_session_cut(a, 4), "3 tokens to 4"));
   CHECK(invalid(ek_session_cut(nullptr, 0), "session is NULL"));
   CHECK(invalid(ek_session_fork(a, nullptr), "fork is NULL"));
+  ek_session_free(b);
   CHECK(invalid(ek_session_create(nullptr, &b), "model is NULL"));
+  CHECK(b == nullptr);
   ek_session_free(a);
   ek_session_free(foreign);
   ek_model_close(model);

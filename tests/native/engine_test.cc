@@ -67,7 +67,7 @@ Logits feed(Model& model, const Ids& ids, int64_t step) {
 }
 
 bool same(const Logits& a, const Logits& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 Logits rows_of(const Logits& logits, int64_t n_vocab, int64_t begin, int64_t end) {
