@@ -96,6 +96,7 @@ uint64_t read_streams(const uint8_t* data, size_t bytes) {
   for (size_t at = 0; at < part; at += kStep) {
     EDGE_KIT_UNROLL for (int s = 0; s < S; ++s) {
       const uint8_t* p = data + static_cast<size_t>(s) * part + at;
+      for (int line = 0; line < 4; ++line) prefetch(p + kPrefetchBytes + line * 64);
       sums[s][0].add(p);
       sums[s][1].add(p + 64);
       sums[s][0].add(p + 128);

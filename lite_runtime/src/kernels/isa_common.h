@@ -15,7 +15,9 @@
 namespace edge_kit {
 namespace {
 
-constexpr int64_t kPrefetchBytes = 4096;  // how far ahead of the weight stream to prefetch
+constexpr int64_t kPrefetchBytes = 1024;  // how far ahead of a stream from memory to prefetch
+
+inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -19,7 +19,7 @@ void multiply_tile(const Weight& w, const QuantizedRows& x, int64_t row, float* 
     EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) dot[r][0] = dot[r][1] = Dot::start(x.offset[(row + r) * x.groups + g]);
     const int8_t* values = x.values + row * row_bytes + g * kGroup;
     const auto add_quad = [&](int64_t q) {
-      _mm_prefetch(reinterpret_cast<const char*>(weights + q * kQuadBytes + kPrefetchBytes), _MM_HINT_T0);
+      prefetch(weights + q * kQuadBytes + kPrefetchBytes);
       const __m256i* quad = reinterpret_cast<const __m256i*>(weights + q * kQuadBytes);
       const __m256i lo = _mm256_loadu_si256(quad), hi = _mm256_loadu_si256(quad + 1);
       const __m256i prepared_lo = Dot::prepare(lo), prepared_hi = Dot::prepare(hi);
