@@ -16,7 +16,6 @@ namespace {
 constexpr int64_t kTinyWork = 16384;
 constexpr int64_t kAttentionRows = 16;  // rows of one session per unit of work
 constexpr int64_t kUnitsPerThread = 4;  // so that a thread that is held up does not hold up the rest
-constexpr int64_t kManyRows = 8;        // from here on a linear is bound by arithmetic rather than by memory
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 int64_t groups_of(int64_t k) { return (k + kGroup - 1) / kGroup; }
@@ -257,17 +256,14 @@ void Executor::quantize(const LinearStep& step, int64_t row) {
                         offsets_.get() + at);
 }
 
-// The tiles of all weights of the step stand in one line that is cut into contiguous ranges: each thread reads few,
-// long streams.
+// The tiles of all weights of the step stand in one line that is cut into few contiguous ranges: long streams of
+// weights for every thread.
 void Executor::run_linear(const LinearStep& step) {
   int64_t tiles = 0;
   for (const Weight& w : step.weights) tiles += round_up(w.n, kTileN) / kTileN;
   const int64_t work = tiles * kTileN * step.weights.front().k * rows_;
   if (work < kTinyWork * 4) return run_tiles(step, 0, tiles);
-  if (rows_ < kManyRows) {
-    return pool_.parallel_for(tiles, [&](int64_t begin, int64_t end) { run_tiles(step, begin, end); });
-  }
-  const int64_t units = std::min<int64_t>(tiles, pool_.n_threads() * kUnitsPerThread);
+  const int64_t units = std::min<int64_t>({tiles, work / kTinyWork, pool_.n_threads() * kUnitsPerThread});
   share(units, [&](int64_t unit) { run_tiles(step, tiles * unit / units, tiles * (unit + 1) / units); });
 }
 
