@@ -195,8 +195,8 @@ def weight_matmul(op, x, weight, mode: str):
     weight = weight if op.attr("trans_y") else weight.T
     n = len(weight)
     y = np.empty((len(rows), n), np.float32)
-    # The sums of a block of outputs, [T, block], fit the L2 cache; a cast block takes some 100 MB at most.
-    block = min(max((1 << 18) // max(len(rows), 1), 64), 4096)
+    # The fp64 sums of a block of outputs, [T, block], fit the L2 cache; a cast block takes 150 MB at most.
+    block = min(max((1 << 17) // max(len(rows), 1), 64), 4096)
     quantized = arithmetic.quantize(rows) if mode == "int8" else None
     for begin in range(0, n, block):
         part = weight[begin : begin + block].astype(np.float32)
