@@ -202,7 +202,7 @@ void test_linear(int64_t n, int64_t k, WeightLayout layout) {
   }
   for (const Kernels* kernels : paths()) {
     const std::string name = kernels->name + shape;
-    for (const int64_t rows : {1, 2, 5, 6, 33}) {
+    for (const int64_t rows : {1, 2, 3, 5, 8, 9, 33}) {
       if (kernels == &scalar() && rows > 2) break;
       const Output y = int8_output(*kernels, layer, q.view(0, rows), n);
       CHECK_CASE(same_bits(y, Output(int8_all.begin(), int8_all.begin() + rows * n)), name);

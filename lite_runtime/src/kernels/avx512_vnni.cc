@@ -23,8 +23,8 @@ namespace {
 constexpr int64_t kQuadBytes = kTileN * kTileK;      // one register of weights
 constexpr int64_t kQuads = kGroup / kTileK;          // registers per group
 constexpr int64_t kGroupBytes = kGroup * kTileN;     // of one tile
-constexpr int kStreamedRows = 4, kStreamedTiles = 4;  // register block of few rows
-constexpr int kPackedRows = 7, kPackedTiles = 2;      // register block of many rows
+constexpr int kStreamedRows = 8;                     // up to here the weights are streamed
+constexpr int kPackedRows = 7, kPackedTiles = 2;     // register block of more rows
 constexpr int64_t kPanelGroups = 16;                 // groups whose packed weights stay in L1
 
 __m512i load_unsigned(const uint8_t* weights) {
@@ -95,10 +95,9 @@ void stream_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y_s
                   int64_t n_end) {
   if constexpr (R > 0) {
     if (x.rows < R) return stream_tiles<R - 1>(w, x, y, y_stride, n_begin, n_end);
+    constexpr int kTiles = R <= 4 ? 4 : 2;
     int64_t n = n_begin;
-    for (; n + kStreamedTiles * kTileN <= n_end; n += kStreamedTiles * kTileN) {
-      stream_block<R, kStreamedTiles>(w, x, y, y_stride, n);
-    }
+    for (; n + kTiles * kTileN <= n_end; n += kTiles * kTileN) stream_block<R, kTiles>(w, x, y, y_stride, n);
     for (; n < n_end; n += kTileN) stream_block<R, 1>(w, x, y, y_stride, n);
   }
 }
@@ -167,15 +166,13 @@ void multiply_panel(const uint8_t* packed, const QuantizedRows& x, int64_t row, 
   }
 }
 
-// Rows from `row` on in blocks of R, the rest in ever smaller ones.
+// One block of `rows` <= R rows.
 template <int R, int T>
-void multiply_rows(const uint8_t* packed, const QuantizedRows& x, int64_t row, int64_t g_begin, int64_t g_end,
-                   float* y, int64_t y_stride, NextPanel* next) {
+void multiply_block(int64_t rows, const uint8_t* packed, const QuantizedRows& x, int64_t row, int64_t g_begin,
+                    int64_t g_end, float* y, int64_t y_stride, NextPanel* next) {
   if constexpr (R > 0) {
-    for (; row + R <= x.rows; row += R) {
-      multiply_panel<R, T>(packed, x, row, g_begin, g_end, y + row * y_stride, y_stride, next);
-    }
-    multiply_rows<R - 1, T>(packed, x, row, g_begin, g_end, y, y_stride, next);
+    if (rows == R) return multiply_panel<R, T>(packed, x, row, g_begin, g_end, y, y_stride, next);
+    multiply_block<R - 1, T>(rows, packed, x, row, g_begin, g_end, y, y_stride, next);
   }
 }
 
@@ -192,7 +189,10 @@ void multiply_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y
     pack_panel<T>(tiles + g_begin * kGroupBytes, tile_bytes, quads, groups * kQuads, packed);
     NextPanel next = {tiles + (g_end < x.groups ? g_end * kGroupBytes : T * tile_bytes), tile_bytes,
                       (kQuads + row_blocks - 1) / row_blocks};
-    multiply_rows<kPackedRows, T>(packed, x, 0, g_begin, g_end, y + n, y_stride, &next);
+    for (int64_t block = 0; block < row_blocks; ++block) {  // as equal as can be
+      const int64_t row = x.rows * block / row_blocks, end = x.rows * (block + 1) / row_blocks;
+      multiply_block<kPackedRows, T>(end - row, packed, x, row, g_begin, g_end, y + row * y_stride + n, y_stride, &next);
+    }
   }
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t at = n; at < n + T * kTileN; at += kTileN) {
