@@ -67,9 +67,10 @@ void product(const float* const* a, int64_t depth, const float* b, int64_t b_str
 template <int Q, typename Store>
 void product_lanes(const float* const* a, int64_t depth, const float* b, int64_t b_stride, int64_t lanes,
                    const Store& store) {
-  constexpr int64_t kStep = Lanes::kBlock * Lanes::kCount;
+  constexpr int kWidth = Lanes::kBlock * (2 * Q <= kQueryBlock ? 2 : 1);  // few queries need more chains each
+  constexpr int64_t kStep = kWidth * Lanes::kCount;
   int64_t lane = 0;
-  for (; lane + kStep <= lanes; lane += kStep) product<Q, Lanes::kBlock>(a, depth, b, b_stride, lane, store);
+  for (; lane + kStep <= lanes; lane += kStep) product<Q, kWidth>(a, depth, b, b_stride, lane, store);
   for (; lane < lanes; lane += Lanes::kCount) product<Q, 1>(a, depth, b, b_stride, lane, store);
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 struct Lanes {
   static constexpr int kCount = 16;
-  static constexpr int kBlock = 4;  // Lanes per register block of the attention product
+  static constexpr int kBlock = 2;  // Lanes per register block of the attention product
 
   __m512 v;
 
