@@ -39,7 +39,9 @@ bool says(ek_status status, ek_status expected, const std::string& part) {
   return ok;
 }
 
-bool invalid(ek_status status, const std::string& part) { return says(status, EK_ERR_INVALID_ARGUMENT, part); }
+bool invalid(ek_status status, const std::string& part) {
+  return says(status, EK_ERR_INVALID_ARGUMENT, part);
+}
 
 void test_versions() {
   CHECK(ek_abi_version() == EK_ABI_VERSION);

@@ -67,7 +67,8 @@ Logits feed(Model& model, const Ids& ids, int64_t step) {
 }
 
 bool same(const Logits& a, const Logits& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 Logits rows_of(const Logits& logits, int64_t n_vocab, int64_t begin, int64_t end) {
@@ -91,7 +92,8 @@ bool fails(ek_status status, const std::string& part, const std::function<void()
   return ok;
 }
 
-ModelOptions options(int n_threads, const char* isa = "", bool exact = false, int64_t chunk_rows = kChunkRows) {
+ModelOptions options(int n_threads, const char* isa = "", bool exact = false,
+                     int64_t chunk_rows = kChunkRows) {
   ModelOptions o;
   o.n_threads = n_threads;
   o.isa = isa;
@@ -132,20 +134,22 @@ void test_bit_stability(const char* isa, bool exact) {
   for (const Case& shape : {Case{1, kChunkRows}, Case{2, kChunkRows}, Case{2, 5}, Case{3, kChunkRows}}) {
     const auto model = toy().open(options(shape.n_threads, isa, exact, shape.chunk_rows));
     const std::string where = std::string(isa) + (exact ? " exact" : " int8") + ", threads " +
-                              std::to_string(shape.n_threads) + ", chunk rows " + std::to_string(shape.chunk_rows);
+                              std::to_string(shape.n_threads) + ", chunk rows " +
+                              std::to_string(shape.chunk_rows);
     CHECK_CASE(same(feed(*model, a, 135), one_by_one), where + ", one pass");
     CHECK_CASE(same(feed(*model, a, 7), one_by_one), where + ", chunks of 7");
     if (shape.n_threads > 1) CHECK_CASE(same(feed(*model, a, 1), one_by_one), where + ", one by one");
     // Prefill of one session between decodes of others, the order changing.
     const auto sa = model->create_session(), sb = model->create_session(), sc = model->create_session();
     const Logits first = forward(*model, {{sb.get(), b.data(), 30}, {sc.get(), c.data(), 69}});
-    const Logits mixed =
-        forward(*model, {{sc.get(), c.data() + 69, 1}, {sa.get(), a.data(), 135}, {sb.get(), b.data() + 30, 20}});
+    const Logits mixed = forward(
+        *model, {{sc.get(), c.data() + 69, 1}, {sa.get(), a.data(), 135}, {sb.get(), b.data() + 30, 20}});
     CHECK_CASE(same(rows_of(first, n_vocab, 0, 30), rows_of(of_b, n_vocab, 0, 30)), where + ", mixed b");
     CHECK_CASE(same(rows_of(first, n_vocab, 30, 99), rows_of(of_c, n_vocab, 0, 69)), where + ", mixed c");
     CHECK_CASE(same(rows_of(mixed, n_vocab, 0, 1), rows_of(of_c, n_vocab, 69, 70)), where + ", mixed decode");
     CHECK_CASE(same(rows_of(mixed, n_vocab, 1, 136), one_by_one), where + ", mixed prefill");
-    CHECK_CASE(same(rows_of(mixed, n_vocab, 136, 156), rows_of(of_b, n_vocab, 30, 50)), where + ", mixed rest");
+    CHECK_CASE(same(rows_of(mixed, n_vocab, 136, 156), rows_of(of_b, n_vocab, 30, 50)),
+               where + ", mixed rest");
   }
 }
 
@@ -158,7 +162,8 @@ void test_wanted_rows() {
     const auto sa = model->create_session(), sb = model->create_session();
     CHECK(forward(*model, {{sa.get(), a.data(), 12, EK_LOGITS_NONE}}).empty());
     CHECK(sa->cache.length() == 12);
-    const Logits got = forward(*model, {{sa.get(), a.data() + 12, 8, EK_LOGITS_LAST}, {sb.get(), b.data(), 13}});
+    const Logits got =
+        forward(*model, {{sa.get(), a.data() + 12, 8, EK_LOGITS_LAST}, {sb.get(), b.data(), 13}});
     CHECK(same(rows_of(got, n_vocab, 0, 1), rows_of(all_a, n_vocab, 19, 20)));
     CHECK(same(rows_of(got, n_vocab, 1, 14), all_b));
   }
@@ -191,7 +196,8 @@ void test_fork() {
   const int64_t n_vocab = toy().shape().n_vocab;
   const auto model = toy().open(options(2));
   for (int64_t n : {5, 64, 100}) {
-    const Ids start = make_ids(n, 8, n_vocab), left = make_ids(70, 9, n_vocab), right = make_ids(70, 10, n_vocab);
+    const Ids start = make_ids(n, 8, n_vocab), left = make_ids(70, 9, n_vocab),
+              right = make_ids(70, 10, n_vocab);
     const auto cold = [&](const Ids& rest) {
       Ids ids = start;
       ids.insert(ids.end(), rest.begin(), rest.end());
@@ -201,11 +207,13 @@ void test_fork() {
     auto trunk = model->create_session();
     feed(*model, *trunk, start, n);
     const auto branch = model->fork(*trunk);
-    if (n >= kCacheBlock) CHECK_CASE(trunk->cache.block(0) == branch->cache.block(0), where + ", shared block");
+    if (n >= kCacheBlock)
+      CHECK_CASE(trunk->cache.block(0) == branch->cache.block(0), where + ", shared block");
     CHECK_CASE(same(feed(*model, *trunk, left, 3), cold(left)), where + ", trunk");
     CHECK_CASE(same(feed(*model, *branch, right, 4), cold(right)), where + ", branch");
     if (n % kCacheBlock != 0) {
-      CHECK_CASE(trunk->cache.block(n / kCacheBlock) != branch->cache.block(n / kCacheBlock), where + ", own block");
+      CHECK_CASE(trunk->cache.block(n / kCacheBlock) != branch->cache.block(n / kCacheBlock),
+                 where + ", own block");
     }
     // A cut into shared blocks: what is written next must not show in the other.
     const auto twig = model->fork(*branch);
@@ -247,7 +255,8 @@ void test_cancel() {
   std::thread worker([&] {
     for (int i = 0; i < 1000 && seen.first == EK_OK; ++i) {
       seen = failure([&] {
-        forward(*model, {{other.get(), ids.data(), 2, EK_LOGITS_NONE}, {session.get(), ids.data() + 3, 2900, EK_LOGITS_NONE}});
+        forward(*model, {{other.get(), ids.data(), 2, EK_LOGITS_NONE},
+                         {session.get(), ids.data() + 3, 2900, EK_LOGITS_NONE}});
         model->cut(*session, 3);
         model->cut(*other, 0);
       });
@@ -258,7 +267,8 @@ void test_cancel() {
   worker.join();
   CHECK(seen.first == EK_ERR_CANCELLED);
   CHECK(session->cache.length() == 3 && other->cache.length() == 0);
-  CHECK(session->cache.missing_blocks(64) == 1 && other->cache.missing_blocks(64) == 1);  // the rest was given back
+  CHECK(session->cache.missing_blocks(64) == 1 &&
+        other->cache.missing_blocks(64) == 1);  // the rest was given back
   const Logits after = forward(*model, {{session.get(), ids.data() + 3, 1}});
   const Logits cold = feed(*model, Ids(ids.begin(), ids.begin() + 4), 4);
   CHECK(same(after, rows_of(cold, toy().shape().n_vocab, 3, 4)));
@@ -282,7 +292,8 @@ void test_concurrent_sessions() {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       auto session = model->fork(*trunk);  // all share a block that each will write to
-      got[static_cast<size_t>(t)] = feed(*model, *session, make_ids(50, 20 + static_cast<uint32_t>(t), n_vocab), 3);
+      got[static_cast<size_t>(t)] =
+          feed(*model, *session, make_ids(50, 20 + static_cast<uint32_t>(t), n_vocab), 3);
       model->release(std::move(session));
     });
   }

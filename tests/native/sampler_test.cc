@@ -33,7 +33,8 @@ int32_t draw(const Floats& logits, const Sampling& s, uint64_t position, const I
                 static_cast<int64_t>(history.size()), position);
 }
 
-bool fails(ek_status status, const std::string& part, const Floats& logits, const Sampling& s, const Ids& history = {}) {
+bool fails(ek_status status, const std::string& part, const Floats& logits, const Sampling& s,
+           const Ids& history = {}) {
   try {
     draw(logits, s, 17, history);
   } catch (const Error& error) {
@@ -57,7 +58,8 @@ std::vector<double> plain_probabilities(Floats logits, const Sampling& s, const 
     const double sum = std::accumulate(p.begin(), p.end(), 0.0);
     for (double& value : p) value /= sum;
   };
-  for (size_t i = 0; i < n; ++i) p[i] = std::exp((static_cast<double>(logits[i]) - logits[order[0]]) / s.temperature);
+  for (size_t i = 0; i < n; ++i)
+    p[i] = std::exp((static_cast<double>(logits[i]) - logits[order[0]]) / s.temperature);
   if (s.top_k > 0) {
     const float kth = logits[order[std::min(n, static_cast<size_t>(s.top_k)) - 1]];
     for (size_t i = 0; i < n; ++i) p[i] = logits[i] < kth ? 0.0 : p[i];
@@ -80,7 +82,8 @@ void test_distribution(const Sampling& s, const Ids& history, const std::string&
   const std::vector<double> expected = plain_probabilities(logits, s, history);
   constexpr int kDraws = 40000;
   std::vector<int> counts(logits.size());
-  for (int i = 0; i < kDraws; ++i) ++counts[static_cast<size_t>(draw(logits, s, static_cast<uint64_t>(i), history))];
+  for (int i = 0; i < kDraws; ++i)
+    ++counts[static_cast<size_t>(draw(logits, s, static_cast<uint64_t>(i), history))];
   for (size_t i = 0; i < counts.size(); ++i) {
     const double sigma = std::sqrt(expected[i] * (1.0 - expected[i]) / kDraws);
     const double seen = static_cast<double>(counts[i]) / kDraws;
@@ -99,8 +102,9 @@ void test_distributions() {
         s.top_p = filters & 2 ? 0.8f : 1.0f;
         s.min_p = filters & 4 ? 0.25f : 0.0f;
         s.repetition_penalty = history.empty() ? 1.0f : 1.3f;
-        test_distribution(s, history, "filters " + std::to_string(filters) + ", temperature " +
-                                          std::to_string(temperature) + ", history " + std::to_string(history.size()));
+        test_distribution(s, history,
+                          "filters " + std::to_string(filters) + ", temperature " +
+                              std::to_string(temperature) + ", history " + std::to_string(history.size()));
       }
     }
   }
@@ -112,7 +116,7 @@ void test_greedy() {
   Sampling s = sampling(0.0f);
   s.repetition_penalty = 1.5f;
   CHECK(draw(logits, s, 0, {1}) == 2);
-  CHECK(draw(logits, s, 0, {1, 2, 2}) == 1);  // once per distinct id
+  CHECK(draw(logits, s, 0, {1, 2, 2}) == 1);    // once per distinct id
   CHECK(draw({-1.0f, -1.2f}, s, 0, {0}) == 1);  // a negative logit is multiplied
 }
 
@@ -148,7 +152,8 @@ void test_extremes() {
 void test_misuse() {
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   for (float temperature : {0.0f, 1.0f}) {
-    CHECK(fails(EK_ERR_INTERNAL, "position 17 are broken: that of token 1 is", {0.0f, nan, 1.0f}, sampling(temperature)));
+    CHECK(fails(EK_ERR_INTERNAL, "position 17 are broken: that of token 1 is", {0.0f, nan, 1.0f},
+                sampling(temperature)));
     CHECK(fails(EK_ERR_INTERNAL, "that of token 0 is inf", {inf, 0.0f}, sampling(temperature)));
     CHECK(fails(EK_ERR_INTERNAL, "that of token 1 is -inf", {0.0f, -inf}, sampling(temperature)));
   }
@@ -169,7 +174,8 @@ void test_misuse() {
   s = Sampling();
   s.repetition_penalty = 0.0f;
   CHECK(refused("repetition_penalty", s));
-  CHECK(fails(EK_ERR_INVALID_ARGUMENT, "history[1] is 2, outside the vocabulary of 2", {0.0f, 1.0f}, Sampling(), {0, 2}));
+  CHECK(fails(EK_ERR_INVALID_ARGUMENT, "history[1] is 2, outside the vocabulary of 2", {0.0f, 1.0f},
+              Sampling(), {0, 2}));
 }
 
 // A full sort of Qwen2's vocabulary takes longer than all else that is done for a token but the weights.
@@ -188,7 +194,8 @@ void test_large_vocabulary() {
     s.top_k = top_k;
     const auto begin = std::chrono::steady_clock::now();
     for (uint64_t i = 0; i < 20; ++i) draw(logits, s, i);
-    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / 20;
+    const double ms =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / 20;
     std::printf("top_k %d, top_p 0.95 of 151936: %.2f ms\n", top_k, ms);
   }
 }

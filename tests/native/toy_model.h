@@ -56,30 +56,38 @@ class ToyModel {
 
   Weight weight(int64_t n, int64_t k, bool bias) {
     const float scale = 2.5f / (127.0f * std::sqrt(static_cast<float>(k)));
-    const WeightLayout layout = n % kTileN == 0 && k % kTileK == 0 ? WeightLayout::kTiles : WeightLayout::kRows;
-    return {bytes(n * k), floats(n, scale, 0.3f * scale), bias ? floats(n, 0.0f, 0.5f) : nullptr, n, k, layout, true};
+    const WeightLayout layout =
+        n % kTileN == 0 && k % kTileK == 0 ? WeightLayout::kTiles : WeightLayout::kRows;
+    return {
+        bytes(n * k), floats(n, scale, 0.3f * scale), bias ? floats(n, 0.0f, 0.5f) : nullptr, n, k, layout,
+        true};
   }
 
   void add(const std::string& name, decltype(Step::op) op) { plan_.steps.push_back({name, std::move(op)}); }
 
   void linear(int input, std::vector<Weight> weights, std::vector<int> outputs) {
-    add("linear", LinearStep{input, std::move(weights), std::vector<std::string>(outputs.size(), "weight"), outputs});
+    add("linear",
+        LinearStep{input, std::move(weights), std::vector<std::string>(outputs.size(), "weight"), outputs});
   }
 
-  void norm() { add("norm", RmsNormStep{floats(shape_.hidden, 1.0f, 0.1f), 1e-6f, shape_.hidden, kHidden, kNorm}); }
+  void norm() {
+    add("norm", RmsNormStep{floats(shape_.hidden, 1.0f, 0.1f), 1e-6f, shape_.hidden, kHidden, kNorm});
+  }
 
   void build() {
     const ToyShape& s = shape_;
     const int64_t q = s.n_heads * s.head_dim, kv = s.n_kv_heads * s.head_dim;
     plan_.buffer_widths = {s.hidden, s.hidden, q, kv, kv, q, s.hidden, s.ffn, s.ffn, s.n_vocab};
     for (int64_t i = 0; i < s.head_dim / 2; ++i) {
-      plan_.inv_freq.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(s.head_dim)));
+      plan_.inv_freq.push_back(
+          std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(s.head_dim)));
     }
-    add("embedding", EmbeddingStep{bytes(s.n_vocab * s.hidden), floats(s.n_vocab, 0.01f, 0.002f), s.n_vocab, s.hidden,
-                                   kHidden});
+    add("embedding", EmbeddingStep{bytes(s.n_vocab * s.hidden), floats(s.n_vocab, 0.01f, 0.002f), s.n_vocab,
+                                   s.hidden, kHidden});
     for (int64_t layer = 0; layer < s.n_layers; ++layer) {
       norm();
-      linear(kNorm, {weight(q, s.hidden, true), weight(kv, s.hidden, true), weight(kv, s.hidden, true)}, {kQ, kK, kV});
+      linear(kNorm, {weight(q, s.hidden, true), weight(kv, s.hidden, true), weight(kv, s.hidden, true)},
+             {kQ, kK, kV});
       add("rope q", RopeStep{kQ, s.n_heads, s.head_dim});
       add("rope k", RopeStep{kK, s.n_kv_heads, s.head_dim});
       add("attention", AttentionStep{static_cast<int>(layer), kQ, kK, kV, kAttention, s.n_heads, s.n_kv_heads,

@@ -42,12 +42,14 @@ inline Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v, const At
       double sum = 0.0;
       for (size_t j = 0; j <= row; ++j) {
         double score = 0.0;
-        for (size_t d = 0; d < static_cast<size_t>(step.head_dim); ++d) score += q[row][at + d] * k[j][kv_at + d];
+        for (size_t d = 0; d < static_cast<size_t>(step.head_dim); ++d)
+          score += q[row][at + d] * k[j][kv_at + d];
         p[j] = std::exp(score * step.scale);
         sum += p[j];
       }
       for (size_t j = 0; j <= row; ++j) {
-        for (size_t d = 0; d < static_cast<size_t>(step.head_dim); ++d) out[row][at + d] += p[j] / sum * v[j][kv_at + d];
+        for (size_t d = 0; d < static_cast<size_t>(step.head_dim); ++d)
+          out[row][at + d] += p[j] / sum * v[j][kv_at + d];
       }
     }
   }
@@ -59,7 +61,8 @@ inline void turn(Matrix& x, const RopeStep& step, const std::vector<float>& inv_
   for (size_t row = 0; row < x.size(); ++row) {
     for (size_t at = 0; at < static_cast<size_t>(step.heads * step.dim); at += 2 * half) {
       for (size_t i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(row) * inv_freq[i], a = x[row][at + i], b = x[row][at + half + i];
+        const double angle = static_cast<double>(row) * inv_freq[i], a = x[row][at + i],
+                     b = x[row][at + half + i];
         x[row][at + i] = a * std::cos(angle) - b * std::sin(angle);
         x[row][at + half + i] = b * std::cos(angle) + a * std::sin(angle);
       }
@@ -77,7 +80,8 @@ inline std::vector<float> plain_logits(const Plan& plan, const std::vector<int32
       y.assign(rows, std::vector<double>(static_cast<size_t>(s->k)));
       for (size_t r = 0; r < rows; ++r) {
         const int8_t* row = static_cast<const int8_t*>(s->table) + ids[r] * s->k;
-        for (int64_t i = 0; i < s->k; ++i) y[r][static_cast<size_t>(i)] = static_cast<double>(row[i]) * s->scale[ids[r]];
+        for (int64_t i = 0; i < s->k; ++i)
+          y[r][static_cast<size_t>(i)] = static_cast<double>(row[i]) * s->scale[ids[r]];
       }
     } else if (const auto* s = std::get_if<RmsNormStep>(&step.op)) {
       Matrix y = buffer(s->input);
@@ -89,7 +93,8 @@ inline std::vector<float> plain_logits(const Plan& plan, const std::vector<int32
       }
       buffer(s->output) = y;
     } else if (const auto* s = std::get_if<LinearStep>(&step.op)) {
-      for (size_t i = 0; i < s->weights.size(); ++i) buffer(s->outputs[i]) = multiply(buffer(s->input), s->weights[i]);
+      for (size_t i = 0; i < s->weights.size(); ++i)
+        buffer(s->outputs[i]) = multiply(buffer(s->input), s->weights[i]);
     } else if (const auto* s = std::get_if<RopeStep>(&step.op)) {
       turn(buffer(s->value), *s, plan.inv_freq);
     } else if (const auto* s = std::get_if<AttentionStep>(&step.op)) {
@@ -97,7 +102,8 @@ inline std::vector<float> plain_logits(const Plan& plan, const std::vector<int32
     } else if (const auto* s = std::get_if<SiluMulStep>(&step.op)) {
       Matrix& gate = buffer(s->gate);
       for (size_t r = 0; r < rows; ++r) {
-        for (size_t i = 0; i < gate[r].size(); ++i) gate[r][i] *= buffer(s->up)[r][i] / (1.0 + std::exp(-gate[r][i]));
+        for (size_t i = 0; i < gate[r].size(); ++i)
+          gate[r][i] *= buffer(s->up)[r][i] / (1.0 + std::exp(-gate[r][i]));
       }
     } else if (const auto* s = std::get_if<AddStep>(&step.op)) {
       for (size_t r = 0; r < rows; ++r) {
@@ -106,7 +112,8 @@ inline std::vector<float> plain_logits(const Plan& plan, const std::vector<int32
     }
   }
   std::vector<float> logits;
-  for (const std::vector<double>& row : buffer(plan.logits)) logits.insert(logits.end(), row.begin(), row.end());
+  for (const std::vector<double>& row : buffer(plan.logits))
+    logits.insert(logits.end(), row.begin(), row.end());
   return logits;
 }
 

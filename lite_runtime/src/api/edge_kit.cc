@@ -22,8 +22,9 @@ thread_local char last_error[2048] = "";
 template <typename Struct>
 void check_size(const Struct& given, const char* type) {
   require(given.struct_size == sizeof(Struct),
-          std::string(type) + ".struct_size is " + std::to_string(given.struct_size) + ", this library's is " +
-              std::to_string(sizeof(Struct)) + ": set it to sizeof(" + type + "), with the header of this version");
+          std::string(type) + ".struct_size is " + std::to_string(given.struct_size) +
+              ", this library's is " + std::to_string(sizeof(Struct)) + ": set it to sizeof(" + type +
+              "), with the header of this version");
 }
 
 ModelOptions read_options(const ek_options* options) {
@@ -177,9 +178,11 @@ ek_status ek_sample(const float* logits, int64_t n_vocab, const ek_sampling* sam
     require(logits != nullptr, "logits is NULL");
     require(sampling != nullptr, "sampling is NULL");
     require(token != nullptr, "token is NULL");
-    require(n_vocab >= 1 && n_vocab <= INT32_MAX, "n_vocab is " + std::to_string(n_vocab) + "; it must be 1 to 2^31 - 1");
+    require(n_vocab >= 1 && n_vocab <= INT32_MAX,
+            "n_vocab is " + std::to_string(n_vocab) + "; it must be 1 to 2^31 - 1");
     require(n_history >= 0, "n_history is " + std::to_string(n_history) + "; it must be 0 or more");
-    require(history != nullptr || n_history == 0, "history is NULL with n_history " + std::to_string(n_history));
+    require(history != nullptr || n_history == 0,
+            "history is NULL with n_history " + std::to_string(n_history));
     check_size(*sampling, "ek_sampling");
     Sampling s;
     s.temperature = sampling->temperature;

@@ -1,5 +1,5 @@
-// What the opaque handles of the C API hold. A session keeps its model's core alive, so that a model closed before
-// its sessions leads to an error, not to a crash.
+// What the opaque handles of the C API hold. A session keeps its model's core alive, so that a model closed
+// before its sessions leads to an error, not to a crash.
 #pragma once
 
 #include <memory>

@@ -30,7 +30,8 @@ double read_bandwidth(const uint8_t* data, size_t size, ThreadPool& pool) {
   const size_t threads = static_cast<size_t>(pool.n_threads());
   const size_t part = size / threads / kPage * kPage, bytes = part * threads;
   if (part == 0) {
-    throw Error(EK_ERR_INVALID_ARGUMENT, "a file of " + std::to_string(size) + " bytes is too small to measure with " +
+    throw Error(EK_ERR_INVALID_ARGUMENT, "a file of " + std::to_string(size) +
+                                             " bytes is too small to measure with " +
                                              std::to_string(threads) + " threads");
   }
   const size_t passes = std::max<size_t>(1, (kLeastBytes + bytes - 1) / bytes);

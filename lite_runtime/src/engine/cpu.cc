@@ -71,7 +71,8 @@ int cpu_quota() {
       apply(std::strtoll(line.c_str(), nullptr, 10), std::strtoll(line.c_str() + space, nullptr, 10));
     }
   }
-  apply(read_number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", 0), read_number("/sys/fs/cgroup/cpu/cpu.cfs_period_us", 0));
+  apply(read_number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", 0),
+        read_number("/sys/fs/cgroup/cpu/cpu.cfs_period_us", 0));
   return static_cast<int>(limit);
 }
 #endif

@@ -46,7 +46,8 @@ int64_t floats_per_row(const Plan& plan) {
 void embed(const EmbeddingStep& step, int32_t id, float* y) {
   const int64_t begin = static_cast<int64_t>(id) * step.k;
   if (step.scale == nullptr) {
-    std::memcpy(y, static_cast<const float*>(step.table) + begin, static_cast<size_t>(step.k) * sizeof(float));
+    std::memcpy(y, static_cast<const float*>(step.table) + begin,
+                static_cast<size_t>(step.k) * sizeof(float));
     return;
   }
   const int8_t* row = static_cast<const int8_t*>(step.table) + begin;
@@ -55,9 +56,13 @@ void embed(const EmbeddingStep& step, int32_t id, float* y) {
 
 }  // namespace
 
-Executor::Executor(const Plan& plan, const Kernels& kernels, ThreadPool& pool, const KvLayout& layout, bool exact,
-                   int64_t chunk_rows)
-    : plan_(plan), kernels_(kernels), pool_(pool), layout_(layout), exact_(exact),
+Executor::Executor(const Plan& plan, const Kernels& kernels, ThreadPool& pool, const KvLayout& layout,
+                   bool exact, int64_t chunk_rows)
+    : plan_(plan),
+      kernels_(kernels),
+      pool_(pool),
+      layout_(layout),
+      exact_(exact),
       live_(live_buffers(plan, plan.first_row_local_step)) {
   for (const Step& step : plan.steps) {
     const StepAccess access = step_access(step);
@@ -214,7 +219,8 @@ void Executor::run_row(const Step& step, int64_t row) {
           const int64_t angles = row * angle_width(plan_);
           kernels_.rope(buffer(s.value).row(row), cos_.get() + angles, sin_.get() + angles, s.heads, s.dim);
         } else if constexpr (std::is_same_v<Type, SiluMulStep>) {
-          kernels_.silu_mul(buffer(s.gate).row(row), buffer(s.up).row(row), buffer(s.output).row(row), s.width);
+          kernels_.silu_mul(buffer(s.gate).row(row), buffer(s.up).row(row), buffer(s.output).row(row),
+                            s.width);
         } else if constexpr (std::is_same_v<Type, AddStep>) {
           kernels_.add(buffer(s.a).row(row), buffer(s.b).row(row), buffer(s.output).row(row), s.width);
         } else if constexpr (std::is_same_v<Type, AttentionStep>) {
@@ -247,7 +253,8 @@ void Executor::append(const AttentionStep& step, int64_t row) {
 }
 
 bool Executor::needs_quantized(const LinearStep& step) const {
-  return !exact_ && std::any_of(step.weights.begin(), step.weights.end(), [](const Weight& w) { return w.is_int8; });
+  return !exact_ &&
+         std::any_of(step.weights.begin(), step.weights.end(), [](const Weight& w) { return w.is_int8; });
 }
 
 void Executor::quantize(const LinearStep& step, int64_t row) {
@@ -256,8 +263,8 @@ void Executor::quantize(const LinearStep& step, int64_t row) {
                         offsets_.get() + at);
 }
 
-// The tiles of all weights of the step stand in one line that is cut into few contiguous ranges: long streams of
-// weights for every thread.
+// The tiles of all weights of the step stand in one line that is cut into few contiguous ranges: long streams
+// of weights for every thread.
 void Executor::run_linear(const LinearStep& step) {
   int64_t tiles = 0;
   for (const Weight& w : step.weights) tiles += round_up(w.n, kTileN) / kTileN;
@@ -272,7 +279,8 @@ void Executor::run_tiles(const LinearStep& step, int64_t tile_begin, int64_t til
   for (size_t i = 0; i < step.weights.size(); ++i) {
     const Weight& w = step.weights[i];
     const int64_t tiles = round_up(w.n, kTileN) / kTileN;
-    const int64_t begin = std::max(tile_begin, first) - first, end = std::min(tile_end, first + tiles) - first;
+    const int64_t begin = std::max(tile_begin, first) - first,
+                  end = std::min(tile_end, first + tiles) - first;
     first += tiles;
     if (begin >= end) continue;
     const int64_t n_begin = begin * kTileN, n_end = std::min(end * kTileN, w.n);
@@ -291,7 +299,8 @@ void Executor::run_attention(const AttentionStep& step) {
   int64_t work = 0;  // multiplications
   for (size_t p = 0; p < chunk_->pieces.size(); ++p) {
     const Piece& piece = chunk_->pieces[p];
-    const int64_t tokens = piece.first_position + piece.rows, blocks = round_up(tokens, kCacheBlock) / kCacheBlock;
+    const int64_t tokens = piece.first_position + piece.rows,
+                  blocks = round_up(tokens, kCacheBlock) / kCacheBlock;
     int64_t at = tables_[p];
     for (int64_t head = 0; head < layout_.n_kv_heads; ++head) {
       for (int64_t b = 0; b < blocks; ++b, ++at) {

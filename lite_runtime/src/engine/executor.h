@@ -1,9 +1,10 @@
 // Runs a chunk of rows through the plan.
 //
-// Steps that treat every row alone (norms, RoPE, adds, quantization, appending to the cache) are gathered up to
-// the next linear or attention and done row by row, so that a row stays in the nearest cache; for a few rows
-// they run on the calling thread, since waking the others costs more than the work. Linears are cut along their
-// outputs, attention along rows and key/value heads. None of these cuts changes a bit of a result.
+// Steps that treat every row alone (norms, RoPE, adds, quantization, appending to the cache) are gathered up
+// to the next linear or attention and done row by row, so that a row stays in the nearest cache; for a few
+// rows they run on the calling thread, since waking the others costs more than the work. Linears are cut
+// along their outputs, attention along rows and key/value heads. None of these cuts changes a bit of a
+// result.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ class Executor {
   // Bytes that an executor of this shape allocates.
   static int64_t workspace_bytes(const Plan& plan, bool exact, int64_t chunk_rows);
 
-  // Room for the chunk's tokens must have been reserved in the caches. `logits` [chunk.wanted, n_vocab]. `check`
-  // is called once per layer and stops the run by throwing.
+  // Room for the chunk's tokens must have been reserved in the caches. `logits` [chunk.wanted, n_vocab].
+  // `check` is called once per layer and stops the run by throwing.
   void run(const Chunk& chunk, float* logits, const std::function<void()>& check);
 
  private:
@@ -79,7 +80,7 @@ class Executor {
   const Chunk* chunk_ = nullptr;
   int64_t rows_ = 0;  // that still go on
   std::vector<AttentionItem> items_;
-  std::vector<int64_t> tables_;  // [pieces]: where a piece's pointers begin below
+  std::vector<int64_t> tables_;                // [pieces]: where a piece's pointers begin below
   std::vector<const void*> keys_, values_of_;  // per piece [kv heads, blocks], of the layer at hand
 };
 

@@ -8,7 +8,9 @@ namespace {
 
 int64_t blocks_for(int64_t tokens) { return (tokens + kCacheBlock - 1) / kCacheBlock; }
 
-std::shared_ptr<uint8_t[]> new_block(const KvLayout& layout) { return make_aligned<uint8_t>(layout.block_bytes()); }
+std::shared_ptr<uint8_t[]> new_block(const KvLayout& layout) {
+  return make_aligned<uint8_t>(layout.block_bytes());
+}
 
 }  // namespace
 

@@ -21,7 +21,9 @@ struct KvLayout {
   int64_t head_bytes() const { return kCacheBlock * head_dim * element_size; }  // keys of one head
   int64_t block_bytes() const { return n_layers * n_kv_heads * 2 * head_bytes(); }
   int64_t bytes_per_token() const { return block_bytes() / kCacheBlock; }
-  int64_t keys_at(int64_t layer, int64_t head) const { return (layer * n_kv_heads + head) * 2 * head_bytes(); }
+  int64_t keys_at(int64_t layer, int64_t head) const {
+    return (layer * n_kv_heads + head) * 2 * head_bytes();
+  }
   int64_t values_at(int64_t layer, int64_t head) const { return keys_at(layer, head) + head_bytes(); }
 };
 
@@ -35,12 +37,12 @@ class KvCache {
   // Blocks that `reserve` would allocate.
   int64_t missing_blocks(int64_t new_tokens) const;
 
-  // Makes room for `new_tokens` past the length, writable without touching any other cache. The length and what
-  // it covers stay as they are, also when memory runs out.
+  // Makes room for `new_tokens` past the length, writable without touching any other cache. The length and
+  // what it covers stay as they are, also when memory runs out.
   void reserve(int64_t new_tokens);
   void commit(int64_t new_tokens) { length_ += new_tokens; }
-  void release_unused();           // gives back blocks past the length
-  void cut(int64_t length);        // keeps the first `length` tokens, 0 <= length <= length()
+  void release_unused();     // gives back blocks past the length
+  void cut(int64_t length);  // keeps the first `length` tokens, 0 <= length <= length()
   KvCache fork() const { return *this; }
 
  private:

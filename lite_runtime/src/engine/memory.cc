@@ -23,8 +23,9 @@ int64_t cgroup_memory_left() {
     const int64_t used = read_number(folder + "/memory.current", -1);
     if (limit < 0 || used < 0) continue;
     // Clean pages of files, such as the model's, count as used but are given back on demand.
-    const int64_t reclaimable = std::max<int64_t>(0, read_field(folder + "/memory.stat", "inactive_file", 0)) +
-                                std::max<int64_t>(0, read_field(folder + "/memory.stat", "active_file", 0));
+    const int64_t reclaimable =
+        std::max<int64_t>(0, read_field(folder + "/memory.stat", "inactive_file", 0)) +
+        std::max<int64_t>(0, read_field(folder + "/memory.stat", "active_file", 0));
     const int64_t here = std::max<int64_t>(0, limit - used + std::min(used, reclaimable));
     left = left < 0 ? here : std::min(left, here);
   }

@@ -27,8 +27,8 @@ const Kernels& choose_kernels(const std::string& isa) {
   for (const char* const* name = available_kernels(); *name != nullptr; ++name) {
     names += (names.empty() ? "" : ", ") + std::string(*name);
   }
-  invalid((from_variable ? "EDGE_KIT_ISA=" : "isa ") + wanted + " is not a kernel path that this CPU can run; it has " +
-          names);
+  invalid((from_variable ? "EDGE_KIT_ISA=" : "isa ") + wanted +
+          " is not a kernel path that this CPU can run; it has " + names);
 }
 
 int check_threads(int n_threads) {
@@ -75,11 +75,14 @@ Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& option
       executor_(plan_, kernels_, pool_, layout_, options.exact, options.chunk_rows) {
   n_ids_ = plan_.n_vocab;
   for (const Step& step : plan_.steps) {
-    if (const EmbeddingStep* embedding = std::get_if<EmbeddingStep>(&step.op)) n_ids_ = std::min(n_ids_, embedding->n);
+    if (const EmbeddingStep* embedding = std::get_if<EmbeddingStep>(&step.op))
+      n_ids_ = std::min(n_ids_, embedding->n);
   }
 }
 
-std::unique_ptr<Session> Model::create_session() const { return std::make_unique<Session>(this, KvCache(layout_)); }
+std::unique_ptr<Session> Model::create_session() const {
+  return std::make_unique<Session>(this, KvCache(layout_));
+}
 
 std::unique_ptr<Session> Model::fork(const Session& session) {
   std::lock_guard<FairMutex> hold(mutex_);
@@ -120,17 +123,19 @@ void Model::check_segments(const std::vector<Segment>& segments, size_t n_logits
     const std::string where = "segment " + std::to_string(s);
     if (segment.session == nullptr) invalid(where + " has no session");
     if (segment.session->owner != this) invalid(where + ": the session belongs to another model");
-    if (segment.n_ids < 1) invalid(where + " has " + std::to_string(segment.n_ids) + " ids; it needs at least 1");
+    if (segment.n_ids < 1)
+      invalid(where + " has " + std::to_string(segment.n_ids) + " ids; it needs at least 1");
     if (segment.ids == nullptr) invalid(where + ": ids is NULL");
     if (segment.logits < EK_LOGITS_NONE || segment.logits > EK_LOGITS_ALL) {
-      invalid(where + ": logits is " + std::to_string(segment.logits) + "; it must be 0 (none), 1 (last) or 2 (all)");
+      invalid(where + ": logits is " + std::to_string(segment.logits) +
+              "; it must be 0 (none), 1 (last) or 2 (all)");
     }
     const int64_t length = segment.session->cache.length();
     if (segment.n_ids > n_ctx_ - length) {
-      throw Error(EK_ERR_CONTEXT_FULL, where + ": the context is full: " + std::to_string(length) + " tokens and " +
-                                           std::to_string(segment.n_ids) + " new ones need " +
-                                           std::to_string(length + segment.n_ids) + ", the limit n_ctx is " +
-                                           std::to_string(n_ctx_));
+      throw Error(EK_ERR_CONTEXT_FULL, where + ": the context is full: " + std::to_string(length) +
+                                           " tokens and " + std::to_string(segment.n_ids) +
+                                           " new ones need " + std::to_string(length + segment.n_ids) +
+                                           ", the limit n_ctx is " + std::to_string(n_ctx_));
     }
     for (int64_t i = 0; i < segment.n_ids; ++i) {
       if (segment.ids[i] < 0 || segment.ids[i] >= n_ids_) {
@@ -146,8 +151,8 @@ void Model::check_segments(const std::vector<Segment>& segments, size_t n_logits
     invalid("a session stands in the forward twice");
   }
   if (static_cast<uint64_t>(wanted) * static_cast<uint64_t>(plan_.n_vocab) > n_logits) {
-    invalid("the logits need room for " + std::to_string(wanted) + " rows of " + std::to_string(plan_.n_vocab) +
-            " floats, n_logits is " + std::to_string(n_logits));
+    invalid("the logits need room for " + std::to_string(wanted) + " rows of " +
+            std::to_string(plan_.n_vocab) + " floats, n_logits is " + std::to_string(n_logits));
   }
 }
 
@@ -156,8 +161,8 @@ void Model::reserve(const std::vector<Segment>& segments) {
   int64_t blocks = 0;
   for (const Segment& segment : segments) blocks += segment.session->cache.missing_blocks(segment.n_ids);
   if (blocks == 0) return;
-  const std::string what = std::to_string(blocks) + " more blocks of " + std::to_string(kCacheBlock) +
-                           " tokens of the KV cache";
+  const std::string what =
+      std::to_string(blocks) + " more blocks of " + std::to_string(kCacheBlock) + " tokens of the KV cache";
   require_memory(blocks * layout_.block_bytes(), what);
   try {
     for (const Segment& segment : segments) segment.session->cache.reserve(segment.n_ids);

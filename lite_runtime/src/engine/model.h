@@ -1,8 +1,8 @@
 // A model ready to run: the file, its plan, the kernels, the threads and the workspace.
 //
-// Threads: all methods may be called from any thread; forwards, and what else changes a session, queue in order
-// of arrival. Owner: a Model owns all it was given; sessions are owned by whoever created them and must not be
-// used after their model is gone.
+// Threads: all methods may be called from any thread; forwards, and what else changes a session, queue in
+// order of arrival. Owner: a Model owns all it was given; sessions are owned by whoever created them and must
+// not be used after their model is gone.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ constexpr int64_t kDefaultContext = 32768;
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // fp32 counts positions exactly up to here
 
 struct ModelOptions {
-  int n_threads = 0;        // 0 = default_threads()
-  int64_t n_ctx = 0;        // 0 = kDefaultContext
-  bool exact = false;       // fp32 activations and cache
-  std::string isa;          // empty = EDGE_KIT_ISA, else the best
+  int n_threads = 0;   // 0 = default_threads()
+  int64_t n_ctx = 0;   // 0 = kDefaultContext
+  bool exact = false;  // fp32 activations and cache
+  std::string isa;     // empty = EDGE_KIT_ISA, else the best
   int64_t chunk_rows = kChunkRows;
 };
 

@@ -33,10 +33,13 @@ void check(const Sampling& s) {
     invalid("temperature is " + std::to_string(s.temperature) + "; it must be 0 or more");
   }
   if (s.top_k < 0) invalid("top_k is " + std::to_string(s.top_k) + "; it must be 0 (off) or more");
-  if (!(s.top_p >= 0.0f && s.top_p <= 1.0f)) invalid("top_p is " + std::to_string(s.top_p) + "; it must be 0 to 1");
-  if (!(s.min_p >= 0.0f && s.min_p <= 1.0f)) invalid("min_p is " + std::to_string(s.min_p) + "; it must be 0 to 1");
+  if (!(s.top_p >= 0.0f && s.top_p <= 1.0f))
+    invalid("top_p is " + std::to_string(s.top_p) + "; it must be 0 to 1");
+  if (!(s.min_p >= 0.0f && s.min_p <= 1.0f))
+    invalid("min_p is " + std::to_string(s.min_p) + "; it must be 0 to 1");
   if (!(s.repetition_penalty > 0.0f) || std::isinf(s.repetition_penalty)) {
-    invalid("repetition_penalty is " + std::to_string(s.repetition_penalty) + "; it must be above 0 (1 = off)");
+    invalid("repetition_penalty is " + std::to_string(s.repetition_penalty) +
+            "; it must be above 0 (1 = off)");
   }
 }
 
@@ -50,8 +53,9 @@ void check_finite(const float* logits, int64_t n_vocab, uint64_t position) {
   }
   for (int64_t i = 0; broken != 0 && i < n_vocab; ++i) {
     if (std::isfinite(logits[i])) continue;
-    throw Error(EK_ERR_INTERNAL, "the logits at position " + std::to_string(position) + " are broken: that of token " +
-                                     std::to_string(i) + " is " + std::to_string(logits[i]) +
+    throw Error(EK_ERR_INTERNAL, "the logits at position " + std::to_string(position) +
+                                     " are broken: that of token " + std::to_string(i) + " is " +
+                                     std::to_string(logits[i]) +
                                      ". Verify the file, and try EDGE_KIT_ISA=scalar");
   }
 }
@@ -59,8 +63,8 @@ void check_finite(const float* logits, int64_t n_vocab, uint64_t position) {
 void check_history(const int32_t* history, int64_t n_history, int64_t n_vocab) {
   for (int64_t i = 0; i < n_history; ++i) {
     if (history[i] >= 0 && history[i] < n_vocab) continue;
-    invalid("history[" + std::to_string(i) + "] is " + std::to_string(history[i]) + ", outside the vocabulary of " +
-            std::to_string(n_vocab));
+    invalid("history[" + std::to_string(i) + "] is " + std::to_string(history[i]) +
+            ", outside the vocabulary of " + std::to_string(n_vocab));
   }
 }
 
@@ -75,7 +79,8 @@ std::vector<float> penalize(const float* logits, int64_t n_vocab, float penalty,
   return result;
 }
 
-// Uniform in [0, 1): the SplitMix64 generator (Steele, Lea, Flood 2014) at step `position` of the seed's stream.
+// Uniform in [0, 1): the SplitMix64 generator (Steele, Lea, Flood 2014) at step `position` of the seed's
+// stream.
 double uniform(uint64_t seed, uint64_t position) {
   const auto mix = [](uint64_t z) {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -106,7 +111,8 @@ float kth_largest(std::vector<float> scores, int64_t k) {
 std::vector<int32_t> filter(const float* scores, const std::vector<float>& weights, const Sampling& s) {
   const size_t n = weights.size();
   const bool has_top_k = s.top_k > 0 && static_cast<size_t>(s.top_k) < n;
-  const float lowest = has_top_k ? kth_largest({scores, scores + n}, s.top_k) : -std::numeric_limits<float>::infinity();
+  const float lowest =
+      has_top_k ? kth_largest({scores, scores + n}, s.top_k) : -std::numeric_limits<float>::infinity();
   double total = 0.0;
   for (size_t i = 0; i < n; ++i) total += scores[i] >= lowest ? weights[i] : 0.0f;
   // What weighs less than this cannot pass top_p either: n of it together weigh less than 1 - top_p.
@@ -140,7 +146,8 @@ int32_t sample(const float* logits, int64_t n_vocab, const Sampling& sampling, c
     penalized = penalize(logits, n_vocab, sampling.repetition_penalty, history, n_history);
     scores = penalized.data();
   }
-  if (sampling.temperature == 0.0f) return static_cast<int32_t>(std::max_element(scores, scores + n_vocab) - scores);
+  if (sampling.temperature == 0.0f)
+    return static_cast<int32_t>(std::max_element(scores, scores + n_vocab) - scores);
   const std::vector<float> weights = weigh(scores, static_cast<size_t>(n_vocab), sampling.temperature);
   std::vector<int32_t> ids;
   if (sampling.top_k > 0 || sampling.top_p < 1.0f || sampling.min_p > 0.0f) {

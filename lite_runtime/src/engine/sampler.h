@@ -13,9 +13,10 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
-// Draws a token from logits [n_vocab]. The filters are those of transformers' logits processors, in their order:
-// repetition penalty, temperature, top_k (ties of the k-th stay in), top_p, min_p. The random number depends on
-// (seed, position) alone. Throws EK_ERR_INVALID_ARGUMENT, or EK_ERR_INTERNAL for logits that are not finite.
+// Draws a token from logits [n_vocab]. The filters are those of transformers' logits processors, in their
+// order: repetition penalty, temperature, top_k (ties of the k-th stay in), top_p, min_p. The random number
+// depends on (seed, position) alone. Throws EK_ERR_INVALID_ARGUMENT, or EK_ERR_INTERNAL for logits that are
+// not finite.
 int32_t sample(const float* logits, int64_t n_vocab, const Sampling& sampling, const int32_t* history,
                int64_t n_history, uint64_t position);
 

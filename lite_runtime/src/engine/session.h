@@ -10,8 +10,8 @@ namespace edge_kit {
 
 class Model;
 
-// What a model remembers of one text. Changed by its model only, under the model's lock; `cancelled` may be set
-// at any time.
+// What a model remembers of one text. Changed by its model only, under the model's lock; `cancelled` may be
+// set at any time.
 struct Session {
   Session(const Model* model, KvCache content) : owner(model), cache(std::move(content)) {}
 
@@ -25,7 +25,7 @@ struct Segment {
   Session* session;
   const int32_t* ids;  // [n_ids]
   int64_t n_ids;
-  int32_t logits;      // ek_logits
+  int32_t logits;  // ek_logits
 };
 
 }  // namespace edge_kit

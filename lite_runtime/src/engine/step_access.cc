@@ -28,7 +28,9 @@ struct Visitor {
   StepAccess operator()(const SiluMulStep& s) const {
     return {{{s.gate, s.width}, {s.up, s.width}}, {{s.output, s.width}}};
   }
-  StepAccess operator()(const AddStep& s) const { return {{{s.a, s.width}, {s.b, s.width}}, {{s.output, s.width}}}; }
+  StepAccess operator()(const AddStep& s) const {
+    return {{{s.a, s.width}, {s.b, s.width}}, {{s.output, s.width}}};
+  }
 };
 
 [[noreturn]] void fail(const std::string& what) {
@@ -38,7 +40,8 @@ struct Visitor {
 void check_width(const Plan& plan, const Step& step, const Access& access) {
   const int64_t count = static_cast<int64_t>(plan.buffer_widths.size());
   if (access.buffer < 0 || access.buffer >= count) {
-    fail("step " + step.name + " uses buffer " + std::to_string(access.buffer) + " of " + std::to_string(count));
+    fail("step " + step.name + " uses buffer " + std::to_string(access.buffer) + " of " +
+         std::to_string(count));
   }
   const int64_t width = plan.buffer_widths[static_cast<size_t>(access.buffer)];
   if (access.width < 1 || access.width > width) {
@@ -50,7 +53,8 @@ void check_width(const Plan& plan, const Step& step, const Access& access) {
 void check_heads(const Plan& plan, const Step& step, const AttentionStep& a) {
   const bool as_planned = a.layer >= 0 && a.layer < plan.n_layers && a.n_kv_heads == plan.n_kv_heads &&
                           a.head_dim == plan.head_dim && a.head_dim <= kMaxHeadDim;
-  if (!as_planned || a.n_heads % a.n_kv_heads != 0) fail("the heads of " + step.name + " differ from the plan's");
+  if (!as_planned || a.n_heads % a.n_kv_heads != 0)
+    fail("the heads of " + step.name + " differ from the plan's");
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ struct StepAccess {
 
 StepAccess step_access(const Step& step);
 
-// Throws EK_ERR_INTERNAL unless every access lies within its buffer, the logits have a buffer of their own that the
-// last step writes, and heads are shaped as the plan says.
+// Throws EK_ERR_INTERNAL unless every access lies within its buffer, the logits have a buffer of their own
+// that the last step writes, and heads are shaped as the plan says.
 void check_plan(const Plan& plan);
 
 // Buffers whose values pass from the steps before `first` to those from it on.

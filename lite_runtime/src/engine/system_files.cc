@@ -21,7 +21,9 @@ std::string read_line(const std::string& path) {
   return line;
 }
 
-int64_t read_number(const std::string& path, int64_t missing) { return parse_number(read_line(path), missing); }
+int64_t read_number(const std::string& path, int64_t missing) {
+  return parse_number(read_line(path), missing);
+}
 
 int64_t read_field(const std::string& path, const std::string& key, int64_t missing) {
   std::ifstream file(path);
