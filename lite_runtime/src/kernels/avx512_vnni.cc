@@ -26,6 +26,7 @@ constexpr int64_t kGroupBytes = kGroup * kTileN;     // of one tile
 constexpr int kStreamedRows = 8;                     // up to here the weights are streamed
 constexpr int kPackedRows = 7, kPackedTiles = 2;     // register block of more rows
 constexpr int64_t kPanelGroups = 16;                 // groups whose packed weights stay in L1
+constexpr int64_t kPackedMost = 32 * kPackedRows;    // rows whose running sums are held on the stack
 
 __m512i load_unsigned(const uint8_t* weights) {
   return _mm512_xor_si512(_mm512_loadu_si512(weights), _mm512_set1_epi8(static_cast<char>(0x80)));
@@ -122,15 +123,15 @@ struct NextPanel {
   int64_t tile_bytes, lines;
 };
 
-// Adds groups [g_begin, g_end) of R rows from `row` by T packed tiles to the sums in y, the first row's.
+// Adds groups [g_begin, g_end) of R rows from `row` by T packed tiles to the rows' sums [R, T, 16].
 template <int R, int T>
 void multiply_panel(const uint8_t* packed, const QuantizedRows& x, int64_t row, int64_t g_begin, int64_t g_end,
-                    float* y, int64_t y_stride, NextPanel* next) {
+                    float* running, NextPanel* next) {
   const int64_t groups = x.groups, row_bytes = groups * kGroup;
   __m512 sums[R][T];
   EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
     EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) {
-      sums[r][t] = g_begin == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(y + r * y_stride + t * kTileN);
+      sums[r][t] = g_begin == 0 ? _mm512_setzero_ps() : _mm512_load_ps(running + (r * T + t) * kTileN);
     }
   }
   const int8_t* values = x.values + row * row_bytes + g_begin * kGroup;
@@ -162,26 +163,28 @@ void multiply_panel(const uint8_t* packed, const QuantizedRows& x, int64_t row, 
     }
   }
   EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
-    EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) _mm512_storeu_ps(y + r * y_stride + t * kTileN, sums[r][t]);
+    EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) _mm512_store_ps(running + (r * T + t) * kTileN, sums[r][t]);
   }
 }
 
 // One block of `rows` <= R rows.
 template <int R, int T>
 void multiply_block(int64_t rows, const uint8_t* packed, const QuantizedRows& x, int64_t row, int64_t g_begin,
-                    int64_t g_end, float* y, int64_t y_stride, NextPanel* next) {
+                    int64_t g_end, float* running, NextPanel* next) {
   if constexpr (R > 0) {
-    if (rows == R) return multiply_panel<R, T>(packed, x, row, g_begin, g_end, y, y_stride, next);
-    multiply_block<R - 1, T>(rows, packed, x, row, g_begin, g_end, y, y_stride, next);
+    if (rows == R) return multiply_panel<R, T>(packed, x, row, g_begin, g_end, running, next);
+    multiply_block<R - 1, T>(rows, packed, x, row, g_begin, g_end, running, next);
   }
 }
 
-// Many rows, bound by arithmetic: one panel of T tiles after the other is packed into L1 and meets all rows there.
-// y holds the running sums between panels.
+// Rows [first, last), at most kPackedMost, bound by arithmetic: one panel of T tiles after the other is packed into L1
+// and meets all rows there.
 template <int T>
-void multiply_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n) {
+void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int64_t last, float* y, int64_t y_stride,
+                    int64_t n) {
   alignas(64) uint8_t packed[kPanelGroups * T * kGroupBytes];
-  const int64_t tile_bytes = w.k * kTileN, row_blocks = (x.rows + kPackedRows - 1) / kPackedRows;
+  alignas(64) float running[kPackedMost][T * kTileN];
+  const int64_t rows = last - first, row_blocks = (rows + kPackedRows - 1) / kPackedRows, tile_bytes = w.k * kTileN;
   const uint8_t* tiles = static_cast<const uint8_t*>(w.data) + n * w.k;
   for (int64_t g_begin = 0; g_begin < x.groups; g_begin += kPanelGroups) {
     const int64_t g_end = smaller(x.groups, g_begin + kPanelGroups), groups = g_end - g_begin;
@@ -190,19 +193,22 @@ void multiply_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y
     NextPanel next = {tiles + (g_end < x.groups ? g_end * kGroupBytes : T * tile_bytes), tile_bytes,
                       (kQuads + row_blocks - 1) / row_blocks};
     for (int64_t block = 0; block < row_blocks; ++block) {  // as equal as can be
-      const int64_t row = x.rows * block / row_blocks, end = x.rows * (block + 1) / row_blocks;
-      multiply_block<kPackedRows, T>(end - row, packed, x, row, g_begin, g_end, y + row * y_stride + n, y_stride, &next);
-    }
-  }
-  for (int64_t r = 0; r < x.rows; ++r) {
-    for (int64_t at = n; at < n + T * kTileN; at += kTileN) {
-      store_output(w, at, _mm512_loadu_ps(y + r * y_stride + at), y + r * y_stride);
+      const int64_t begin = rows * block / row_blocks, end = rows * (block + 1) / row_blocks;
+      multiply_block<kPackedRows, T>(end - begin, packed, x, first + begin, g_begin, g_end, running[begin], &next);
+      // Block by block, so that the scattered stores drain while the next block is multiplied.
+      for (int64_t r = begin; r < end && g_end == x.groups; ++r) {
+        for (int t = 0; t < T; ++t) {
+          store_output(w, n + t * kTileN, _mm512_load_ps(running[r] + t * kTileN), y + (first + r) * y_stride);
+        }
+      }
     }
   }
 }
 
 struct Dot {
-  static __m256i prepare(__m256i weights) { return _mm256_xor_si256(weights, _mm256_set1_epi8(static_cast<char>(0x80))); }
+  static __m256i prepare(__m256i weights) {
+    return _mm256_xor_si256(weights, _mm256_set1_epi8(static_cast<char>(0x80)));
+  }
   static __m256i start(int32_t offset) { return _mm256_set1_epi32(offset); }
   static __m256i add(__m256i sum, __m256i, __m256i prepared, __m256i values) {
     return _mm256_dpbusd_epi32(sum, prepared, values);
@@ -213,11 +219,16 @@ void linear_int8(const Weight& w, const QuantizedRows& x, float* y, int64_t y_st
                  int64_t n_end) {
   if (w.layout == WeightLayout::kRows) return linear_rows<Dot>(w, x, y, y_stride, n_begin, n_end);
   if (x.rows <= kStreamedRows) return stream_tiles<kStreamedRows>(w, x, y, y_stride, n_begin, n_end);
-  int64_t n = n_begin;
-  for (; n + kPackedTiles * kTileN <= n_end; n += kPackedTiles * kTileN) {
-    multiply_tiles<kPackedTiles>(w, x, y, y_stride, n);
+  for (int64_t n = n_begin; n < n_end; n += kPackedTiles * kTileN) {
+    for (int64_t first = 0; first < x.rows; first += kPackedMost) {
+      const int64_t last = smaller(x.rows, first + kPackedMost);
+      if (n + kPackedTiles * kTileN <= n_end) {
+        multiply_tiles<kPackedTiles>(w, x, first, last, y, y_stride, n);
+      } else {
+        multiply_tiles<1>(w, x, first, last, y, y_stride, n);
+      }
+    }
   }
-  if (n < n_end) multiply_tiles<1>(w, x, y, y_stride, n);
 }
 
 }  // namespace
