@@ -61,6 +61,9 @@ def packages() -> tuple[list[str], dict[str, str]]:
         for name in [inner] + [f"{inner}.{sub}" for sub in find_packages(inner)]:
             names.append(f"edge_kit.{name}")
             folders[f"edge_kit.{name}"] = name.replace(".", "/")
+    # The text that `edge-kit verify` compares over; a checkout keeps it with the tests.
+    names.append("edge_kit.evaldata")
+    folders["edge_kit.evaldata"] = "tests/data"
     return names, folders
 
 
@@ -68,7 +71,7 @@ names, folders = packages()
 setup(
     packages=names,
     package_dir=folders,
-    package_data={"lite_runtime": ["include/*.h"]},
+    package_data={"lite_runtime": ["include/*.h"], "edge_kit.evaldata": ["*.txt", "SOURCES.md"]},
     setup_requires=build_requirements(),
     cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": OneWheelPerPlatform},
     distclass=NativeDistribution,

@@ -7,7 +7,7 @@ from importlib import metadata
 
 from lite_runtime.errors import UnsupportedError
 
-MODULES = {"paddle": "paddlepaddle", "gguf": "gguf", "safetensors": "safetensors", "flatbuffers": "flatbuffers"}
+MODULES = {"paddle": "paddlepaddle", "gguf": "gguf", "flatbuffers": "flatbuffers"}
 _PADDLE_VERSIONS = ("3.0", "3.1")  # later ones can no longer write a program that Paddle Lite reads
 
 

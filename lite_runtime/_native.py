@@ -120,6 +120,10 @@ _SIGNATURES = {
         ],
     ),
     "ek_model_read_bandwidth": ("status", [_pointer, ctypes.POINTER(ctypes.c_double)]),
+    "ek_read_bandwidth": (
+        "status",
+        [_pointer, ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(ctypes.c_double)],
+    ),
     "ek_isa_name": (ctypes.c_char_p, [ctypes.c_int32]),
 }
 

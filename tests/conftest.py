@@ -13,6 +13,9 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `pytest` without `python -m`, in a Python that edge-kit is not installed in
     sys.path.insert(0, str(ROOT))
 
+# Small matrix products of the NumPy executor: more threads only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 MODELS = ROOT / "build" / "test-models"
 NEVER_SKIPPED_IN_CI = ("stock", "sanitizer", "reference")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import os
 import platform
-import shutil
-from pathlib import Path
 
 import edge_kit
 from lite_runtime.errors import EdgeKitError
@@ -14,7 +13,7 @@ from lite_runtime.errors import EdgeKitError
 HELP = "show the machine, the chosen kernel, versions, and what is missing"
 
 _RUN_PACKAGES = ("numpy", "tokenizers", "jinja2")
-_EXPORT_PACKAGES = ("paddlepaddle", "gguf", "safetensors", "flatbuffers")
+_MEASURED_BYTES = 1 << 30
 
 
 def add_arguments(parser) -> None:
@@ -34,6 +33,8 @@ def run(args) -> int:
     total, available = machine.total_memory(), machine.available_memory()
     _line("memory", f"{_gigabytes(available)} available of {_gigabytes(total)}")
     healthy = _native_lines()
+    if healthy:
+        _bandwidth_line(available)
     if args.file and healthy:
         _file_lines(args.file)
     missing = [name for name in _RUN_PACKAGES if _version(name) is None]
@@ -63,6 +64,18 @@ def _native_lines() -> bool:
     return True
 
 
+def _bandwidth_line(available) -> None:
+    import numpy as np
+
+    from lite_runtime import _native
+
+    size = min(_MEASURED_BYTES, (available or _MEASURED_BYTES) // 4)
+    memory = np.ones(size, np.uint8)
+    result = ctypes.c_double()
+    _native.check(_native.library().ek_read_bandwidth(memory.ctypes.data, size, 0, ctypes.byref(result)))
+    _line("bandwidth", f"{result.value / 1e9:.2f} GB/s read from {_gigabytes(size)}, with the default threads")
+
+
 def _file_lines(path: str) -> None:
     import lite_runtime
 
@@ -83,22 +96,15 @@ def _file_lines(path: str) -> None:
 
 
 def _export_lines() -> None:
-    _line("export", ", ".join(f"{name} {_version(name) or 'MISSING'}" for name in _EXPORT_PACKAGES))
-    if any(_version(name) is None for name in _EXPORT_PACKAGES):
+    from edge_kit.export import paddlelite, requirements
+
+    packages = requirements.MODULES.values()
+    _line("export", ", ".join(f"{name} {_version(name) or 'MISSING'}" for name in packages))
+    if requirements.missing_distributions():
         _line("", "to export models: pip install 'edge-kit[export]'")
-    opt = _stock_tool("paddle_lite_opt")
-    _line("", f"paddle_lite_opt {opt or 'not found: the built-in writer is used'}")
+    _line("", f"paddle_lite_opt {paddlelite.find_opt() or 'not found: the built-in writer is used'}")
     python = os.environ.get("EDGE_KIT_STOCK_PYTHON")
-    _line(
-        "", f"stock Paddle Lite for 'verify --against stock': {python or 'EDGE_KIT_STOCK_PYTHON is not set'}"
-    )
-
-
-def _stock_tool(name: str):
-    """Beside EDGE_KIT_STOCK_PYTHON or on PATH."""
-    python = os.environ.get("EDGE_KIT_STOCK_PYTHON")
-    beside = Path(python).parent / name if python else None
-    return str(beside) if beside and beside.exists() else shutil.which(name)
+    _line("", f"stock Paddle Lite for 'verify --against stock': {python or 'EDGE_KIT_STOCK_PYTHON is not set'}")
 
 
 def _version(package: str):

@@ -124,6 +124,9 @@ EK_API ek_status ek_sample(const float* logits, int64_t n_vocab, const ek_sampli
  * the best of all loop variants. */
 EK_API ek_status ek_model_read_bandwidth(ek_model* model, double* bytes_per_second);
 
+/* The same over memory of the caller: at least 4096 bytes a thread, better 1 GB. n_threads 0 = the default. */
+EK_API ek_status ek_read_bandwidth(const void* data, size_t size, int32_t n_threads, double* bytes_per_second);
+
 /* Names of the kernel paths this CPU can run, best first; NULL past the end. Static storage. */
 EK_API const char* ek_isa_name(int32_t index);
 

@@ -89,6 +89,12 @@ void test_info() {
   CHECK(invalid(ek_model_read_bandwidth(model, &speed), "no file"));
   CHECK(invalid(ek_model_read_bandwidth(model, nullptr), "bytes_per_second is NULL"));
   ek_model_close(model);
+
+  const std::vector<uint8_t> memory(size_t{1} << 20, 1);
+  CHECK(ek_read_bandwidth(memory.data(), memory.size(), 2, &speed) == EK_OK && speed > 0);
+  CHECK(invalid(ek_read_bandwidth(memory.data(), 4095, 1, &speed), "4095 bytes is too small"));
+  CHECK(invalid(ek_read_bandwidth(memory.data(), memory.size(), -1, &speed), "n_threads is -1"));
+  CHECK(invalid(ek_read_bandwidth(nullptr, 4096, 1, &speed), "data is NULL"));
 }
 
 void test_forward() {

@@ -8,7 +8,10 @@
 
 #include "api/guard.h"
 #include "api/handles.h"
+#include "engine/bandwidth.h"
+#include "engine/cpu.h"
 #include "engine/sampler.h"
+#include "engine/thread_pool.h"
 
 #ifndef EK_VERSION
 #define EK_VERSION "unknown"
@@ -200,6 +203,15 @@ ek_status ek_model_read_bandwidth(ek_model* model, double* bytes_per_second) {
     require(model != nullptr, "model is NULL");
     require(bytes_per_second != nullptr, "bytes_per_second is NULL");
     *bytes_per_second = model->core->read_bandwidth();
+  });
+}
+
+ek_status ek_read_bandwidth(const void* data, size_t size, int32_t n_threads, double* bytes_per_second) {
+  return guarded([&] {
+    require(data != nullptr, "data is NULL");
+    require(bytes_per_second != nullptr, "bytes_per_second is NULL");
+    ThreadPool pool(resolve_threads(n_threads));
+    *bytes_per_second = read_bandwidth(static_cast<const uint8_t*>(data), size, pool);
   });
 }
 

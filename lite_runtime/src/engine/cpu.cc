@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/system_files.h"
+#include "io/status.h"
 
 #if defined(__linux__)
 #include <sched.h>
@@ -94,6 +95,13 @@ int default_threads() {
 #endif
   if (count < 1) count = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, std::min(count, kMaxThreads));
+}
+
+int resolve_threads(int wanted) {
+  if (wanted == 0) return default_threads();
+  if (wanted >= 1 && wanted <= kMaxThreads) return wanted;
+  throw Error(EK_ERR_INVALID_ARGUMENT, "n_threads is " + std::to_string(wanted) + "; give 1 to " +
+                                           std::to_string(kMaxThreads) + ", or 0 for the default of this machine");
 }
 
 }  // namespace edge_kit

@@ -9,4 +9,7 @@ constexpr int kMaxThreads = 256;
 // of hyper-threaded cores are not counted: two threads of one core share the caches and the port to memory.
 int default_threads();
 
+// `wanted`, or the default for 0; EK_ERR_INVALID_ARGUMENT unless within 0 and kMaxThreads.
+int resolve_threads(int wanted);
+
 }  // namespace edge_kit

@@ -31,13 +31,6 @@ const Kernels& choose_kernels(const std::string& isa) {
           " is not a kernel path that this CPU can run; it has " + names);
 }
 
-int check_threads(int n_threads) {
-  if (n_threads == 0) return default_threads();
-  if (n_threads >= 1 && n_threads <= kMaxThreads) return n_threads;
-  invalid("n_threads is " + std::to_string(n_threads) + "; give 1 to " + std::to_string(kMaxThreads) +
-          ", or 0 for the default of this machine");
-}
-
 int64_t check_context(int64_t n_ctx) {
   if (n_ctx == 0) return kDefaultContext;
   if (n_ctx >= 1 && n_ctx <= kMaxContext) return n_ctx;
@@ -71,7 +64,7 @@ Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& option
       layout_(layout_of(plan_, options.exact)),
       n_ctx_(check_context(options.n_ctx)),
       chunk_rows_(options.chunk_rows),
-      pool_(check_threads(options.n_threads)),
+      pool_(resolve_threads(options.n_threads)),
       executor_(plan_, kernels_, pool_, layout_, options.exact, options.chunk_rows) {
   n_ids_ = plan_.n_vocab;
   for (const Step& step : plan_.steps) {
