@@ -1,70 +1,12 @@
 // Every kernel path of this CPU against the scalar one, and the scalar one against plain formulas.
-#include "kernels/kernels.h"
-
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <limits>
-#include <memory>
-#include <random>
-#include <vector>
 
-#include "test.h"
+#include "kernel_cases.h"
 
 using namespace edge_kit;
+using namespace edge_kit_test;
 
 namespace {
-
-std::mt19937 generator(7);
-
-float normal(float deviation = 1.0f) { return std::normal_distribution<float>(0.0f, deviation)(generator); }
-int8_t any_byte() { return static_cast<int8_t>(std::uniform_int_distribution<int>(-128, 127)(generator)); }
-
-std::vector<float> normals(int64_t n, float deviation = 1.0f) {
-  std::vector<float> x(static_cast<size_t>(n));
-  for (float& value : x) value = normal(deviation);
-  return x;
-}
-
-template <typename T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
-// Largest |a - b| over the largest |b|.
-double difference(const std::vector<float>& a, const std::vector<float>& b) {
-  double largest = 0, scale = 1e-30;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (!(std::isfinite(a[i]) && std::isfinite(b[i]))) return 1e30;
-    largest = std::fmax(largest, std::fabs(static_cast<double>(a[i]) - b[i]));
-    scale = std::fmax(scale, std::fabs(b[i]));
-  }
-  return largest / scale;
-}
-
-std::vector<const Kernels*> paths() {
-  std::vector<const Kernels*> found;
-  for (const char* const* name = available_kernels(); *name; ++name) found.push_back(find_kernels(*name));
-  return found;
-}
-
-const Kernels& scalar() { return *find_kernels("scalar"); }
-
-// 64-byte aligned and of exactly the size asked for, so that AddressSanitizer sees every byte too far.
-template <typename T>
-struct Exact {
-  explicit Exact(int64_t n) : size(static_cast<size_t>(n)) {
-    void* memory = nullptr;
-    if (posix_memalign(&memory, 64, size * sizeof(T) + (size == 0)) != 0) std::abort();
-    data.reset(static_cast<T*>(memory));
-  }
-  struct Free {
-    void operator()(T* p) const { std::free(p); }
-  };
-  T* get() const { return data.get(); }
-  size_t size;
-  std::unique_ptr<T[], Free> data;
-};
 
 struct Quantized {
   Quantized(const Kernels& kernels, const std::vector<float>& x, int64_t rows, int64_t k)
@@ -75,7 +17,8 @@ struct Quantized {
     }
   }
   QuantizedRows view(int64_t first, int64_t rows) const {
-    return {values.get() + first * groups * kGroup, scale.get() + first * groups, offset.get() + first * groups, rows, groups};
+    const int64_t at = first * groups;
+    return {values.get() + at * kGroup, scale.get() + at, offset.get() + at, rows, groups};
   }
   int64_t groups;
   Exact<int8_t> values;
@@ -184,6 +127,7 @@ float expected_output(const Layer& layer, const QuantizedRows& x, int64_t r, int
 }
 
 void test_linear(int64_t n, int64_t k, WeightLayout layout) {
+  if (kSanitized && n * k > 1 << 17) return;
   const Layer layer(n, k, layout, (n + k) % 2 == 0);
   const int64_t most_rows = 33;
   std::vector<float> x = normals(most_rows * k);
@@ -383,102 +327,6 @@ void test_f16() {
   }
 }
 
-template <typename T>
-struct Cache {
-  Cache(int64_t tokens, int64_t dim) {
-    for (int64_t b = 0; b * kCacheBlock < tokens; ++b) {
-      for (auto* side : {&k, &v}) {
-        const std::vector<float> x = normals(kCacheBlock * dim);
-        blocks.emplace_back(kCacheBlock * dim);
-        if constexpr (sizeof(T) == 2) {
-          scalar().to_f16(x.data(), blocks.back().get(), kCacheBlock * dim);
-        } else {
-          std::memcpy(blocks.back().get(), x.data(), x.size() * sizeof(float));
-        }
-        side->push_back(blocks.back().get());
-      }
-    }
-  }
-  std::vector<Exact<T>> blocks;
-  std::vector<const void*> k, v;
-};
-
-template <typename T>
-void test_attention(int64_t dim, int64_t group, int64_t rows, int64_t first_visible) {
-  Cache<T> cache(first_visible + rows - 1, dim);
-  const int64_t stride = group * dim + 3;
-  const std::vector<float> q = normals(rows * stride);
-  const auto run = [&](const Kernels& kernels, int64_t first, int64_t count, std::vector<float>* out) {
-    AttentionArgs args = {q.data() + first * stride, stride, count, group, dim, first_visible + first, cache.k.data(),
-                          cache.v.data(), 1.0f / std::sqrt(static_cast<float>(dim)), out->data() + first * stride, stride};
-    (sizeof(T) == 2 ? kernels.attention_f16 : kernels.attention_f32)(args);
-  };
-  std::vector<float> expected(q.size(), 5.0f);
-  run(scalar(), 0, rows, &expected);
-  for (const Kernels* kernels : paths()) {
-    const std::string name = kernels->name + std::string(" dim ") + std::to_string(dim) + " group " +
-                             std::to_string(group) + " rows " + std::to_string(rows) + " from " + std::to_string(first_visible);
-    std::vector<float> whole(q.size(), 5.0f), cut(q.size(), 5.0f), single(q.size(), 5.0f);
-    run(*kernels, 0, rows, &whole);
-    CHECK_CASE(same_bits(whole, expected), name);
-    for (int64_t r = 0; r < rows; r += 7) run(*kernels, r, std::min<int64_t>(7, rows - r), &cut);
-    for (int64_t r = 0; r < rows; ++r) run(*kernels, r, 1, &single);
-    CHECK_CASE(same_bits(whole, cut) && same_bits(whole, single), name);
-  }
-}
-
-void test_attentions() {
-  for (const int64_t dim : {5, 64, 80, 128, 512}) {
-    for (const int64_t group : {1, 3, 6, 50}) {
-      for (const int64_t rows : {1, 9, 70}) {
-        if (rows == 70 && (group == 50 || dim == 512)) continue;
-        for (const int64_t first_visible : {1, 63, 64, 65, 200}) {
-          test_attention<uint16_t>(dim, group, rows, first_visible);
-          if (dim <= 80) test_attention<float>(dim, group, rows, first_visible);
-        }
-      }
-    }
-  }
-}
-
-// One block: the plain softmax, in double.
-void test_attention_formula() {
-  const int64_t dim = 8, visible = 40;
-  Cache<float> cache(visible, dim);
-  const std::vector<float> q = normals(dim, 3.0f);
-  const float* k = static_cast<const float*>(cache.k[0]);
-  const float* v = static_cast<const float*>(cache.v[0]);
-  std::vector<double> sums(dim);
-  double total = 0;
-  for (int64_t j = 0; j < visible; ++j) {
-    double score = 0;
-    for (int64_t d = 0; d < dim; ++d) score += static_cast<double>(q[d]) * k[j * dim + d];
-    total += std::exp(score * 0.5);
-    for (int64_t d = 0; d < dim; ++d) sums[d] += std::exp(score * 0.5) * v[j * dim + d];
-  }
-  for (const Kernels* kernels : paths()) {
-    std::vector<float> out(dim);
-    kernels->attention_f32({q.data(), dim, 1, 1, dim, visible, cache.k.data(), cache.v.data(), 0.5f, out.data(), dim});
-    for (int64_t d = 0; d < dim; ++d) CHECK_CASE(std::fabs(out[d] - sums[d] / total) < 1e-5, kernels->name);
-  }
-}
-
-// Tokens that a row does not see may hold anything.
-void test_attention_unseen() {
-  const int64_t dim = 16, rows = 3;
-  Cache<float> cache(10, dim);
-  for (const size_t side : {0, 1}) {
-    float* block = cache.blocks[side].get();
-    for (int64_t i = 6 * dim; i < kCacheBlock * dim; ++i) block[i] = std::numeric_limits<float>::quiet_NaN();
-  }
-  const std::vector<float> q = normals(rows * dim);
-  for (const Kernels* kernels : paths()) {
-    std::vector<float> out(q.size());
-    kernels->attention_f32({q.data(), dim, rows, 1, dim, 5, cache.k.data(), cache.v.data(), 1.0f, out.data(), dim});
-    for (int64_t i = 0; i < rows * dim; ++i) CHECK_CASE(std::isnan(out[i]) == (i >= 2 * dim), kernels->name);
-  }
-}
-
 void test_read_stream() {
   const size_t bytes = 4096 * 8;
   Exact<uint8_t> data(bytes);
@@ -509,9 +357,6 @@ int main() {
   test_exp();
   test_rope();
   test_f16();
-  test_attentions();
-  test_attention_formula();
-  test_attention_unseen();
   test_read_stream();
-  return edge_kit_test::test_result();
+  return test_result();
 }

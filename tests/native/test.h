@@ -6,6 +6,19 @@
 
 namespace edge_kit_test {
 
+// Sanitized code runs some ten times slower: tests leave out the large shapes, which have no code of their own.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+#else
+constexpr bool kSanitized = false;
+#endif
+
 struct Counts {
   int passed = 0, failed = 0;
 };
