@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 DEMO := models/demo.nb
-QUESTION ?= Why is the sky blue?
+QUESTION ?= What is the capital of France?
 
 PACKAGING := pyproject.toml setup.py edge_kit/__init__.py
 EXPORTER := $(shell find export targets edge_kit/nb -name '*.py')
