@@ -34,7 +34,8 @@ bool spin_until(const F& ready) {
 
 ThreadPool::ThreadPool(int n_threads) : n_threads_(n_threads < 1 ? 1 : n_threads) {
   try {
-    for (int thread = 1; thread < n_threads_; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+    for (int thread = 1; thread < n_threads_; ++thread)
+      workers_.emplace_back([this, thread] { work(thread); });
   } catch (...) {
     stop();
     throw;
@@ -62,14 +63,16 @@ void ThreadPool::call(int thread) {
   }
 }
 
-// Sleeping, on either side: the sleeper first says so, then looks at the counter once more; the other side first
-// changes the counter, then looks for sleepers. One of the two sees the other (all four are seq_cst).
+// Sleeping, on either side: the sleeper first says so, then looks at the counter once more; the other side
+// first changes the counter, then looks for sleepers. One of the two sees the other (all four are seq_cst).
 void ThreadPool::run(TaskRef<int> task) {
   task_ = &task;
   unfinished_ = n_threads_ - 1;
   ++generation_;
   if (sleeping_workers_ > 0) {
-    { const std::lock_guard<std::mutex> lock(mutex_); }  // a worker that is about to sleep holds it
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+    }  // a worker that is about to sleep holds it
     region_started_.notify_all();
   }
   call(0);
@@ -97,7 +100,9 @@ void ThreadPool::work(int thread) {
     if (stopping_) return;
     call(thread);
     if (--unfinished_ == 0 && caller_sleeps_) {
-      { const std::lock_guard<std::mutex> lock(mutex_); }
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+      }
       region_done_.notify_one();
     }
   }

@@ -1,7 +1,7 @@
 // A fixed set of threads for the parallel regions of a forward: some 200 short ones per token.
 //
-// Owner: the pool owns its workers; the destructor joins them. Threads: one caller at a time runs a region and
-// takes part in it; a task must not start another region on the same pool.
+// Owner: the pool owns its workers; the destructor joins them. Threads: one caller at a time runs a region
+// and takes part in it; a task must not start another region on the same pool.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,8 @@ class TaskRef {
  public:
   template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, TaskRef>>>
   TaskRef(const F& f)  // NOLINT: implicit, so that a lambda can be passed
-      : callable_(&f), call_([](const void* callable, Args... args) { (*static_cast<const F*>(callable))(args...); }) {}
+      : callable_(&f),
+        call_([](const void* callable, Args... args) { (*static_cast<const F*>(callable))(args...); }) {}
   void operator()(Args... args) const { call_(callable_, args...); }
 
  private:
@@ -31,8 +32,8 @@ class TaskRef {
 
 class ThreadPool {
  public:
-  // n_threads >= 1 counts the caller; smaller numbers are taken as 1. Throws std::system_error if a thread cannot
-  // be started.
+  // n_threads >= 1 counts the caller; smaller numbers are taken as 1. Throws std::system_error if a thread
+  // cannot be started.
   explicit ThreadPool(int n_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -44,8 +45,8 @@ class ThreadPool {
   // exceptions that tasks threw.
   void run(TaskRef<int> task);
 
-  // task(begin, end) over [0, n_units), cut into one contiguous part per thread (so that each thread reads one
-  // stream of weights). Threads without a unit are not called.
+  // task(begin, end) over [0, n_units), cut into one contiguous part per thread (so that each thread reads
+  // one stream of weights). Threads without a unit are not called.
   void parallel_for(int64_t n_units, TaskRef<int64_t, int64_t> task);
 
  private:
@@ -59,7 +60,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable region_started_, region_done_;
-  bool stopping_ = false;  // published by generation_
+  bool stopping_ = false;                            // published by generation_
   alignas(64) std::atomic<uint32_t> generation_{0};  // counts regions
   std::atomic<int> sleeping_workers_{0};
   alignas(64) std::atomic<int> unfinished_{0};  // workers still in the region

@@ -1,6 +1,7 @@
-// Attention over `Lanes`. Queries (row, head) are taken in chunks; the chunk meets one block of the cache after
-// the other, each converted to fp32 once: keys as [dim, 64] (lanes are keys), values as [64, dim] (lanes are
-// dims). Both products add in order, so a query's result does not depend on the chunk that it is in.
+// Attention over `Lanes`. Queries (row, head) are taken in chunks; the chunk meets one block of the cache
+// after the other, each converted to fp32 once: keys as [dim, 64] (lanes are keys), values as [64, dim]
+// (lanes are dims). Both products add in order, so a query's result does not depend on the chunk that it is
+// in.
 #pragma once
 
 #include "float_ops.h"
@@ -8,8 +9,8 @@
 namespace edge_kit {
 namespace {
 
-constexpr int kQueryBlock = 6;        // queries per register block
-constexpr int64_t kQueryChunk = 48;   // queries per pass over the cache
+constexpr int kQueryBlock = 6;       // queries per register block
+constexpr int64_t kQueryChunk = 48;  // queries per pass over the cache
 
 constexpr int64_t round_up(int64_t n) { return (n + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount; }
 
@@ -35,7 +36,8 @@ template <typename T>
 void convert_values(const T* values, int64_t count, int64_t dim, float* out) {
   for (int64_t j = 0; j < count; ++j, values += dim) {
     int64_t d = 0;
-    for (; d + Lanes::kCount <= dim; d += Lanes::kCount, out += Lanes::kCount) Lanes::load(values + d).store(out);
+    for (; d + Lanes::kCount <= dim; d += Lanes::kCount, out += Lanes::kCount)
+      Lanes::load(values + d).store(out);
     if (d < dim) {
       load_part(values + d, dim - d).store(out);
       out += Lanes::kCount;
@@ -53,7 +55,8 @@ void product(const float* const* a, int64_t depth, const float* b, int64_t b_str
   }
   for (int64_t k = 0; k < depth; ++k) {
     Lanes row[L];
-    EDGE_KIT_UNROLL for (int l = 0; l < L; ++l) row[l] = Lanes::load(b + k * b_stride + lane + l * Lanes::kCount);
+    const float* lanes = b + k * b_stride + lane;
+    EDGE_KIT_UNROLL for (int l = 0; l < L; ++l) row[l] = Lanes::load(lanes + l * Lanes::kCount);
     EDGE_KIT_UNROLL for (int i = 0; i < Q; ++i) {
       const Lanes value = Lanes::set1(a[i][k]);
       EDGE_KIT_UNROLL for (int l = 0; l < L; ++l) sums[i][l] = fma(value, row[l], sums[i][l]);
@@ -142,8 +145,8 @@ void attend(const AttentionArgs& args, int64_t begin, int64_t end) {
 
     transpose_keys(static_cast<const T*>(args.k_blocks[b]), block_count, dim, block);
     const Lanes scale = Lanes::set1(args.scale);
-    product_queries(queries + first, count - first, dim, block, kCacheBlock, kCacheBlock,
-                    [&](int64_t i, int64_t lane, Lanes sum) { (sum * scale).store(scores[first + i] + lane); });
+    const auto keep = [&](int64_t i, int64_t lane, Lanes sum) { (sum * scale).store(scores[first + i] + lane); };
+    product_queries(queries + first, count - first, dim, block, kCacheBlock, kCacheBlock, keep);
     for (int64_t i = first; i < count; ++i) {
       softmax[i].add_block(scores[i], smaller(kCacheBlock, visible(i) - at), b == 0);
     }
@@ -152,7 +155,7 @@ void attend(const AttentionArgs& args, int64_t begin, int64_t end) {
     for (int64_t i = first, last; i < count; i = last) {  // runs of queries that see equally far
       const int64_t depth = smaller(kCacheBlock, visible(i) - at);
       for (last = i + 1; last < count && smaller(kCacheBlock, visible(last) - at) == depth;) ++last;
-      product_queries(weights + i, last - i, depth, block, padded, padded, [&](int64_t q, int64_t d, Lanes sum) {
+      const auto fold = [&](int64_t q, int64_t d, Lanes sum) {
         const int64_t width = smaller(Lanes::kCount, dim - d);
         float* out = outs[i + q] + d;
         const Softmax& s = softmax[i + q];
@@ -165,7 +168,8 @@ void attend(const AttentionArgs& args, int64_t begin, int64_t end) {
         } else {
           store_part(sum, out, width);
         }
-      });
+      };
+      product_queries(weights + i, last - i, depth, block, padded, padded, fold);
     }
   }
   for (int64_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-// AVX2 with FMA and F16C. vpmaddubsw multiplies unsigned by signed bytes and saturates sums of two at 16 bits:
-// |w| * sign(w) x stays within 2 * 128 * 127 = 32512, so nothing is lost.
+// AVX2 with FMA and F16C. vpmaddubsw multiplies unsigned by signed bytes and saturates sums of two at 16
+// bits: |w| * sign(w) x stays within 2 * 128 * 127 = 32512, so nothing is lost.
 #if defined(__x86_64__)
 
 #include <immintrin.h>

@@ -20,13 +20,13 @@
 namespace edge_kit {
 namespace {
 
-constexpr int64_t kQuadBytes = kTileN * kTileK;      // one register of weights
-constexpr int64_t kQuads = kGroup / kTileK;          // registers per group
-constexpr int64_t kGroupBytes = kGroup * kTileN;     // of one tile
-constexpr int kStreamedRows = 8;                     // up to here the weights are streamed
-constexpr int kPackedRows = 7, kPackedTiles = 2;     // register block of more rows
-constexpr int64_t kPanelGroups = 16;                 // groups whose packed weights stay in L1
-constexpr int64_t kPackedMost = 32 * kPackedRows;    // rows whose running sums are held on the stack
+constexpr int64_t kQuadBytes = kTileN * kTileK;    // one register of weights
+constexpr int64_t kQuads = kGroup / kTileK;        // registers per group
+constexpr int64_t kGroupBytes = kGroup * kTileN;   // of one tile
+constexpr int kStreamedRows = 8;                   // up to here the weights are streamed
+constexpr int kPackedRows = 7, kPackedTiles = 2;   // register block of more rows
+constexpr int64_t kPanelGroups = 16;               // groups whose packed weights stay in L1
+constexpr int64_t kPackedMost = 32 * kPackedRows;  // rows whose running sums are held on the stack
 
 __m512i load_unsigned(const uint8_t* weights) {
   return _mm512_xor_si512(_mm512_loadu_si512(weights), _mm512_set1_epi8(static_cast<char>(0x80)));
@@ -105,10 +105,12 @@ void stream_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y_s
 
 // Weights of T tiles as unsigned bytes, [quads, T, 16, 4]; quads past K are weights of zero.
 template <int T>
-void pack_panel(const uint8_t* weights, int64_t tile_bytes, int64_t quads, int64_t padded_quads, uint8_t* packed) {
+void pack_panel(const uint8_t* weights, int64_t tile_bytes, int64_t quads, int64_t padded_quads,
+                uint8_t* packed) {
   for (int64_t q = 0; q < quads; ++q) {
     EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) {
-      _mm512_store_si512(packed + (q * T + t) * kQuadBytes, load_unsigned(weights + t * tile_bytes + q * kQuadBytes));
+      const __m512i quad = load_unsigned(weights + t * tile_bytes + q * kQuadBytes);
+      _mm512_store_si512(packed + (q * T + t) * kQuadBytes, quad);
     }
   }
   for (int64_t q = quads * T; q < padded_quads * T; ++q) {
@@ -116,8 +118,8 @@ void pack_panel(const uint8_t* weights, int64_t tile_bytes, int64_t quads, int64
   }
 }
 
-// The weights that the next panel is packed from. They are prefetched while this one is multiplied, `lines` of each
-// tile per row block and group.
+// The weights that the next panel is packed from. They are prefetched while this one is multiplied, `lines`
+// of each tile per row block and group.
 struct NextPanel {
   const uint8_t* weights;
   int64_t tile_bytes, lines;
@@ -149,7 +151,9 @@ void multiply_panel(const uint8_t* packed, const QuantizedRows& x, int64_t row, 
     }
     EDGE_KIT_UNROLL for (int64_t q = 0; q < kQuads; ++q) {
       __m512i quad[T];
-      EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) quad[t] = _mm512_load_si512(packed + (q * T + t) * kQuadBytes);
+      EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) {
+        quad[t] = _mm512_load_si512(packed + (q * T + t) * kQuadBytes);
+      }
       EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
         const __m512i value = broadcast_quad(values + r * row_bytes + q * kTileK);
         EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) dot[r][t] = _mm512_dpbusd_epi32(dot[r][t], quad[t], value);
@@ -177,14 +181,15 @@ void multiply_block(int64_t rows, const uint8_t* packed, const QuantizedRows& x,
   }
 }
 
-// Rows [first, last), at most kPackedMost, bound by arithmetic: one panel of T tiles after the other is packed into L1
-// and meets all rows there.
+// Rows [first, last), at most kPackedMost, bound by arithmetic: one panel of T tiles after the other is packed
+// into L1 and meets all rows there.
 template <int T>
-void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int64_t last, float* y, int64_t y_stride,
-                    int64_t n) {
+void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int64_t last, float* y,
+                    int64_t y_stride, int64_t n) {
   alignas(64) uint8_t packed[kPanelGroups * T * kGroupBytes];
   alignas(64) float running[kPackedMost][T * kTileN];
-  const int64_t rows = last - first, row_blocks = (rows + kPackedRows - 1) / kPackedRows, tile_bytes = w.k * kTileN;
+  const int64_t rows = last - first, row_blocks = (rows + kPackedRows - 1) / kPackedRows;
+  const int64_t tile_bytes = w.k * kTileN;
   const uint8_t* tiles = static_cast<const uint8_t*>(w.data) + n * w.k;
   for (int64_t g_begin = 0; g_begin < x.groups; g_begin += kPanelGroups) {
     const int64_t g_end = smaller(x.groups, g_begin + kPanelGroups), groups = g_end - g_begin;
@@ -194,11 +199,13 @@ void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int6
                       (kQuads + row_blocks - 1) / row_blocks};
     for (int64_t block = 0; block < row_blocks; ++block) {  // as equal as can be
       const int64_t begin = rows * block / row_blocks, end = rows * (block + 1) / row_blocks;
-      multiply_block<kPackedRows, T>(end - begin, packed, x, first + begin, g_begin, g_end, running[begin], &next);
+      multiply_block<kPackedRows, T>(end - begin, packed, x, first + begin, g_begin, g_end, running[begin],
+                                     &next);
       // Block by block, so that the scattered stores drain while the next block is multiplied.
       for (int64_t r = begin; r < end && g_end == x.groups; ++r) {
         for (int t = 0; t < T; ++t) {
-          store_output(w, n + t * kTileN, _mm512_load_ps(running[r] + t * kTileN), y + (first + r) * y_stride);
+          const __m512 sum = _mm512_load_ps(running[r] + t * kTileN);
+          store_output(w, n + t * kTileN, sum, y + (first + r) * y_stride);
         }
       }
     }

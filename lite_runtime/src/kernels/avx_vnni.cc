@@ -1,5 +1,5 @@
-// AVX2 with AVX-VNNI: vpdpbusd multiplies unsigned by signed bytes and adds four products in 32 bits. Weights are
-// read as w ^ 0x80 = w + 128, and each group's sum starts at -128 * sum(x).
+// AVX2 with AVX-VNNI: vpdpbusd multiplies unsigned by signed bytes and adds four products in 32 bits. Weights
+// are read as w ^ 0x80 = w + 128, and each group's sum starts at -128 * sum(x).
 #if defined(__x86_64__)
 
 #include <immintrin.h>

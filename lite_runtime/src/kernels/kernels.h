@@ -6,12 +6,13 @@
 // INT8 linear, the contract that every ISA path keeps:
 //   * activations are quantized per row in groups of kGroup along K (`quantize_row`);
 //   * within a group the dot product is exact in int32, so all paths hold the same accumulators;
-//   * outside, y = fp32 sum over groups, in order, of fma(scale[g], dot[g], sum), then * weight scale, + bias.
+//   * outside, y = fp32 sum over groups, in order, of fma(scale[g], dot[g], sum), then * weight scale,
+//     + bias.
 // Lanes are outputs, so a row's result depends neither on the other rows nor on how work was cut.
 //
-// All paths give equal floats in INT8 mode, not only equal integers: one bit of difference before an activation is
-// rounded grows layer by layer into other logits. So every order below is part of the contract; edge_kit/arithmetic.py
-// is the same in NumPy. Only `linear_float` is free in its order.
+// All paths give equal floats in INT8 mode, not only equal integers: one bit of difference before an
+// activation is rounded grows layer by layer into other logits. So every order below is part of the contract;
+// edge_kit/arithmetic.py is the same in NumPy. Only `linear_float` is free in its order.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ constexpr int64_t kTileN = 16;       // outputs per weight tile
 constexpr int64_t kTileK = 4;        // inputs per weight tile
 constexpr int64_t kCacheBlock = 64;  // tokens per block of the KV cache
 constexpr int64_t kSumLanes = 16;    // running sums of a reduction; then lanes i and i + 8, 4, 2, 1 are added
-constexpr int64_t kMaxHeadDim = 512;  // attention keeps a block of keys on the stack; the planner refuses more
+constexpr int64_t kMaxHeadDim = 512;  // attention keeps a block of keys on the stack; planners refuse more
 
 enum class WeightLayout {
   kTiles,  // [N/16, K/4, 16, 4], needs N % 16 == 0 and K % 4 == 0
@@ -94,22 +95,24 @@ struct Kernels {
   // rotate_half(x) = concat(-x[dim/2:], x[:dim/2]).
   void (*rope)(float* x, const float* cos, const float* sin, int64_t heads, int64_t dim);
 
-  // y[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. y may be gate or up. exp is that of reference.cc, step by step.
+  // y[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. y may be gate or up. exp is that of reference.cc, step by
+  // step.
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n);
 
   void (*add)(const float* a, const float* b, float* y, int64_t n);  // y may be a or b
 
   // Causal softmax attention of one key/value head. Each block of keys gives a partial (max, sum,
   // weighted values); partials are folded in block order, so a row's result does not depend on how the
-  // rows were cut. Scores are fp32, a chain of fma along dim; values a chain of fma along the keys of a block;
-  // the sum of a block's exponentials is taken in kSumLanes lanes.
+  // rows were cut. Scores are fp32, a chain of fma along dim; values a chain of fma along the keys of a
+  // block; the sum of a block's exponentials is taken in kSumLanes lanes.
   void (*attention_f16)(const AttentionArgs& args);
   void (*attention_f32)(const AttentionArgs& args);
 
   void (*to_f16)(const float* x, uint16_t* y, int64_t n);  // round to nearest even
 
   // Reads `bytes` (multiple of 4096) in `streams` (1, 4 or 8) parallel streams; returns a checksum so that
-  // nothing is optimized away (the sum of all 64-bit words). Best of the variants = the machine's read bandwidth.
+  // nothing is optimized away (the sum of all 64-bit words). Best of the variants = the machine's read
+  // bandwidth.
   uint64_t (*read_stream)(const uint8_t* data, size_t bytes, int streams);
 };
 

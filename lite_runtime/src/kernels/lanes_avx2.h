@@ -131,9 +131,10 @@ struct Words {
     hi = _mm256_add_epi64(hi, _mm256_loadu_si256(halves + 1));
   }
   uint64_t total() const {
-    const __m256i four = _mm256_add_epi64(lo, hi);
-    const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
-    return static_cast<uint64_t>(_mm_cvtsi128_si64(two)) + static_cast<uint64_t>(_mm_extract_epi64(two, 1));
+    uint64_t parts[4], sum = 0;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(parts), _mm256_add_epi64(lo, hi));
+    for (const uint64_t part : parts) sum += part;
+    return sum;
   }
 };
 

@@ -73,8 +73,10 @@ void transpose(Lanes* rows) {
     b[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0xee);
   }
   EDGE_KIT_UNROLL for (int c = 0; c < 4; ++c) {
-    const __m512 low0 = _mm512_shuffle_f32x4(b[c], b[c + 4], 0x88), low1 = _mm512_shuffle_f32x4(b[c + 8], b[c + 12], 0x88);
-    const __m512 high0 = _mm512_shuffle_f32x4(b[c], b[c + 4], 0xdd), high1 = _mm512_shuffle_f32x4(b[c + 8], b[c + 12], 0xdd);
+    const __m512 low0 = _mm512_shuffle_f32x4(b[c], b[c + 4], 0x88);
+    const __m512 low1 = _mm512_shuffle_f32x4(b[c + 8], b[c + 12], 0x88);
+    const __m512 high0 = _mm512_shuffle_f32x4(b[c], b[c + 4], 0xdd);
+    const __m512 high1 = _mm512_shuffle_f32x4(b[c + 8], b[c + 12], 0xdd);
     rows[c].v = _mm512_shuffle_f32x4(low0, low1, 0x88);
     rows[c + 4].v = _mm512_shuffle_f32x4(high0, high1, 0x88);
     rows[c + 8].v = _mm512_shuffle_f32x4(low0, low1, 0xdd);
@@ -86,7 +88,12 @@ void transpose(Lanes* rows) {
 struct Words {
   __m512i v = _mm512_setzero_si512();
   void add(const uint8_t* p) { v = _mm512_add_epi64(v, _mm512_loadu_si512(p)); }
-  uint64_t total() const { return static_cast<uint64_t>(_mm512_reduce_add_epi64(v)); }
+  uint64_t total() const {
+    uint64_t parts[8], sum = 0;
+    _mm512_storeu_si512(parts, v);
+    for (const uint64_t part : parts) sum += part;
+    return sum;
+  }
 };
 
 }  // namespace

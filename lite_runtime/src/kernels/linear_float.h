@@ -42,7 +42,9 @@ void float_row(const Weight& w, const float* x, int64_t x_stride, float* y, int6
   int64_t k = 0;
   for (; k + Lanes::kCount <= w.k; k += Lanes::kCount) {
     const Lanes inputs = Lanes::load(weights + k);
-    EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) sums[r] = fma(Lanes::load(x + r * x_stride + k), inputs, sums[r]);
+    EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
+      sums[r] = fma(Lanes::load(x + r * x_stride + k), inputs, sums[r]);
+    }
   }
   if (k < w.k) {
     const Lanes inputs = load_part(weights + k, w.k - k);

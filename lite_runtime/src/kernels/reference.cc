@@ -116,7 +116,8 @@ float exp_of(float x) {
   const float n = std::nearbyint(x * 1.44269504f);
   const float r = std::fma(n, -1.42860682e-6f, std::fma(n, -0.693145752f, x));
   float sum = 1.0f / 5040;
-  for (const float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) sum = std::fma(sum, r, term);
+  for (const float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    sum = std::fma(sum, r, term);
   if (n <= -127.0f) return 0.0f;
   return n >= 128.0f ? std::numeric_limits<float>::infinity() : std::ldexp(sum, static_cast<int>(n));
 }
@@ -178,7 +179,8 @@ uint16_t f16_from_f32(float value) {
 }
 
 float to_f32(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, exponent = half >> 10 & 31, mantissa = half & 0x3ff;
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, exponent = half >> 10 & 31,
+                 mantissa = half & 0x3ff;
   if (exponent == 0) {
     const float value = static_cast<float>(mantissa) * 0x1p-24f;
     return sign ? -value : value;

@@ -1,4 +1,5 @@
-// 256-bit kernels that every x86 vector path shares: quantization, and INT8 linear layers with row-major weights.
+// 256-bit kernels that every x86 vector path shares: quantization, and INT8 linear layers with row-major
+// weights.
 #pragma once
 
 #include <immintrin.h>
@@ -38,10 +39,12 @@ void quantize_group(const float* x, int8_t* values, float* scale, int32_t* offse
   const __m256 inverse = _mm256_set1_ps(127.0f / largest);
   __m256i whole[4];
   EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(parts[i], inverse));
-  const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(whole[0], whole[1]), _mm256_packs_epi32(whole[2], whole[3]));
+  const __m256i low = _mm256_packs_epi32(whole[0], whole[1]), high = _mm256_packs_epi32(whole[2], whole[3]);
+  const __m256i packed = _mm256_packs_epi16(low, high);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);  // packing interleaves 128-bit halves
   _mm256_storeu_si256(out, _mm256_permutevar8x32_epi32(packed, order));
-  const __m256i all = _mm256_add_epi32(_mm256_add_epi32(whole[0], whole[1]), _mm256_add_epi32(whole[2], whole[3]));
+  const __m256i a = _mm256_add_epi32(whole[0], whole[1]), b = _mm256_add_epi32(whole[2], whole[3]);
+  const __m256i all = _mm256_add_epi32(a, b);
   __m128i four = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   *offset = -128 * _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));

@@ -8,7 +8,8 @@ namespace {
 
 // R rows from `row` by the T tiles from output n on. `y` is the first of the rows.
 template <typename Dot, int R, int T>
-void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t row, float* y, int64_t y_stride, int64_t n) {
+void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t row, float* y, int64_t y_stride,
+                    int64_t n) {
   constexpr int64_t kQuadBytes = kTileN * kTileK, kQuads = kGroup / kTileK;
   constexpr int kHalves = 2 * T;
   const int64_t tile_bytes = w.k * kTileN, row_bytes = x.groups * kGroup, quads = w.k / kTileK;
@@ -21,13 +22,15 @@ void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t row, float*
     const int8_t* values = x.values + row * row_bytes + g * kGroup;
     __m256i dot[R][kHalves];
     EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
-      EDGE_KIT_UNROLL for (int h = 0; h < kHalves; ++h) dot[r][h] = Dot::start(x.offset[(row + r) * x.groups + g]);
+      const __m256i start = Dot::start(x.offset[(row + r) * x.groups + g]);
+      EDGE_KIT_UNROLL for (int h = 0; h < kHalves; ++h) dot[r][h] = start;
     }
     const auto add_quad = [&](int64_t q) {
       EDGE_KIT_UNROLL for (int h = 0; h < kHalves; ++h) {
         const int8_t* at = weights + h / 2 * tile_bytes + q * kQuadBytes + h % 2 * 32;
         if (h % 2 == 0) prefetch(at + kPrefetchBytes);
-        const __m256i quad = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)), prepared = Dot::prepare(quad);
+        const __m256i quad = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+        const __m256i prepared = Dot::prepare(quad);
         EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
           int32_t four;
           __builtin_memcpy(&four, values + r * row_bytes + q * kTileK, sizeof four);
@@ -60,7 +63,8 @@ void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t row, float*
 
 // Rows from `row` on in blocks of R, the rest in ever smaller ones.
 template <typename Dot, int R, int T>
-void multiply_rows(const Weight& w, const QuantizedRows& x, int64_t row, float* y, int64_t y_stride, int64_t n) {
+void multiply_rows(const Weight& w, const QuantizedRows& x, int64_t row, float* y, int64_t y_stride,
+                   int64_t n) {
   if constexpr (R > 0) {
     for (; row + R <= x.rows; row += R) multiply_tiles<Dot, R, T>(w, x, row, y + row * y_stride, y_stride, n);
     multiply_rows<Dot, R - 1, T>(w, x, row, y, y_stride, n);
@@ -75,7 +79,9 @@ void linear_256(const Weight& w, const QuantizedRows& x, float* y, int64_t y_str
   int64_t n = n_begin;
   if (x.rows == 1) {  // bound by memory: neighbouring tiles at once keep more reads in flight
     constexpr int kTiles = 4;
-    for (; n + kTiles * kTileN <= n_end; n += kTiles * kTileN) multiply_tiles<Dot, 1, kTiles>(w, x, 0, y, y_stride, n);
+    for (; n + kTiles * kTileN <= n_end; n += kTiles * kTileN) {
+      multiply_tiles<Dot, 1, kTiles>(w, x, 0, y, y_stride, n);
+    }
   }
   for (; n < n_end; n += kTileN) multiply_rows<Dot, R, 1>(w, x, 0, y, y_stride, n);
 }
