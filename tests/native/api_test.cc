@@ -43,7 +43,7 @@ bool invalid(ek_status status, const std::string& part) {
   return says(status, EK_ERR_INVALID_ARGUMENT, part);
 }
 
-void test_versions() {
+TEST(versions) {
   CHECK(ek_abi_version() == EK_ABI_VERSION);
   CHECK(std::strlen(ek_version()) > 0);
   CHECK(ek_isa_name(0) != nullptr);
@@ -53,7 +53,7 @@ void test_versions() {
   CHECK(std::string(ek_isa_name(count - 1)) == "scalar");
 }
 
-void test_open_errors() {
+TEST(open_errors) {
   ek_model* model = reinterpret_cast<ek_model*>(1);
   CHECK(says(ek_model_open("/nonexistent/x.nb", nullptr, &model), EK_ERR_IO, "/nonexistent/x.nb"));
   CHECK(model == nullptr);
@@ -73,7 +73,7 @@ void test_open_errors() {
   CHECK(ek_session_length(nullptr) == 0);
 }
 
-void test_info() {
+TEST(info) {
   ek_model* model = open_toy(2, 500);
   ek_model_info info = {};
   CHECK(invalid(ek_model_get_info(model, &info), "ek_model_info.struct_size is 0"));
@@ -97,7 +97,7 @@ void test_info() {
   CHECK(invalid(ek_read_bandwidth(nullptr, 4096, 1, &speed), "data is NULL"));
 }
 
-void test_forward() {
+TEST(forward) {
   ek_model* model = open_toy();
   ek_session *a = new_session(model), *b = new_session(model);
   const int32_t ids[] = {5, 17, 202, 0, 9};
@@ -129,7 +129,7 @@ void test_forward() {
   ek_model_close(model);
 }
 
-void test_forward_misuse() {
+TEST(forward_misuse) {
   ek_model *model = open_toy(1, 20), *other = open_toy(1);
   ek_session *a = new_session(model), *b = new_session(model), *foreign = new_session(other);
   const int32_t ids[30] = {1, 2, 3}, bad[] = {1, 203}, negative[] = {-1};
@@ -170,7 +170,7 @@ void test_forward_misuse() {
   ek_model_close(other);
 }
 
-void test_close_before_sessions() {
+TEST(close_before_sessions) {
   ek_model* model = open_toy();
   ek_session *session = new_session(model), *fork = nullptr;
   ek_model_close(model);
@@ -181,7 +181,7 @@ void test_close_before_sessions() {
   ek_session_free(session);
 }
 
-void test_sample_misuse() {
+TEST(sample_misuse) {
   const float logits[] = {0.0f, 1.0f};
   ek_sampling sampling = {};
   int32_t token = 0;
@@ -196,7 +196,7 @@ void test_sample_misuse() {
   CHECK(invalid(ek_sample(logits, 2, &sampling, nullptr, 0, 0, &token), "repetition_penalty is 0"));
 }
 
-void test_messages_per_thread() {
+TEST(messages_per_thread) {
   CHECK(invalid(ek_session_cut(nullptr, 0), "session is NULL"));
   std::string elsewhere;
   std::thread other([&] {
@@ -210,14 +210,4 @@ void test_messages_per_thread() {
 
 }  // namespace
 
-int main() {
-  test_versions();
-  test_open_errors();
-  test_info();
-  test_forward();
-  test_forward_misuse();
-  test_close_before_sessions();
-  test_sample_misuse();
-  test_messages_per_thread();
-  return test_result();
-}
+int main() { return run_tests(); }

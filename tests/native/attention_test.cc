@@ -29,7 +29,7 @@ struct Cache {
 };
 
 template <typename T>
-void test_attention(int64_t dim, int64_t group, int64_t rows, int64_t first_visible) {
+void check_attention(int64_t dim, int64_t group, int64_t rows, int64_t first_visible) {
   Cache<T> cache(first_visible + rows - 1, dim);
   const int64_t stride = group * dim + 3;
   const std::vector<float> q = normals(rows * stride);
@@ -54,15 +54,15 @@ void test_attention(int64_t dim, int64_t group, int64_t rows, int64_t first_visi
   }
 }
 
-void test_attentions() {
+TEST(attentions) {
   for (const int64_t dim : {5, 64, 80, 128, 512}) {
     for (const int64_t group : {1, 3, 6, 50}) {
       for (const int64_t rows : {1, 9, 70}) {
         if (rows == 70 && (group == 50 || dim == 512)) continue;
         if (kSanitized && rows * group * dim > 1 << 13) continue;
         for (const int64_t first_visible : {1, 63, 64, 65, 200}) {
-          test_attention<uint16_t>(dim, group, rows, first_visible);
-          if (dim <= 80) test_attention<float>(dim, group, rows, first_visible);
+          check_attention<uint16_t>(dim, group, rows, first_visible);
+          if (dim <= 80) check_attention<float>(dim, group, rows, first_visible);
         }
       }
     }
@@ -70,7 +70,7 @@ void test_attentions() {
 }
 
 // One block: the plain softmax, in double.
-void test_attention_formula() {
+TEST(attention_formula) {
   const int64_t dim = 8, visible = 40;
   Cache<float> cache(visible, dim);
   const std::vector<float> q = normals(dim, 3.0f);
@@ -92,7 +92,7 @@ void test_attention_formula() {
 }
 
 // Tokens that a row does not see may hold anything.
-void test_attention_unseen() {
+TEST(attention_unseen) {
   const int64_t dim = 16, rows = 3;
   Cache<float> cache(10, dim);
   for (const size_t side : {0, 1}) {
@@ -109,9 +109,4 @@ void test_attention_unseen() {
 
 }  // namespace
 
-int main() {
-  test_attentions();
-  test_attention_formula();
-  test_attention_unseen();
-  return test_result();
-}
+int main() { return run_tests(); }

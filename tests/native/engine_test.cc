@@ -108,7 +108,7 @@ const ToyModel& toy() {
   return model;
 }
 
-void test_against_plain_computation(const ToyShape& shape) {
+void check_against_plain_computation(const ToyShape& shape) {
   const ToyModel toy(shape);
   const auto model = toy.open(options(2, "scalar", true));
   const Ids ids = make_ids(80, 7, shape.n_vocab);
@@ -122,7 +122,7 @@ void test_against_plain_computation(const ToyShape& shape) {
   CHECK(difference <= 2e-5f * largest);
 }
 
-void test_bit_stability(const char* isa, bool exact) {
+void check_bit_stability(const char* isa, bool exact) {
   const int64_t n_vocab = toy().shape().n_vocab;
   const Ids a = make_ids(135, 1, n_vocab), b = make_ids(50, 2, n_vocab), c = make_ids(70, 3, n_vocab);
   const auto plain = toy().open(options(1, isa, exact));
@@ -153,7 +153,7 @@ void test_bit_stability(const char* isa, bool exact) {
   }
 }
 
-void test_wanted_rows() {
+TEST(wanted_rows) {
   const int64_t n_vocab = toy().shape().n_vocab;
   const Ids a = make_ids(20, 4, n_vocab), b = make_ids(13, 5, n_vocab);
   for (int64_t chunk_rows : {int64_t{6}, kChunkRows}) {
@@ -169,7 +169,7 @@ void test_wanted_rows() {
   }
 }
 
-void test_cut() {
+TEST(cut) {
   const int64_t n_vocab = toy().shape().n_vocab;
   const auto model = toy().open(options(2));
   for (int64_t n : {64, 100, 129}) {
@@ -192,7 +192,7 @@ void test_cut() {
   CHECK(fails(EK_ERR_INVALID_ARGUMENT, "to -1", [&] { model->cut(*session, -1); }));
 }
 
-void test_fork() {
+TEST(fork) {
   const int64_t n_vocab = toy().shape().n_vocab;
   const auto model = toy().open(options(2));
   for (int64_t n : {5, 64, 100}) {
@@ -225,7 +225,7 @@ void test_fork() {
   }
 }
 
-void test_context_full() {
+TEST(context_full) {
   ModelOptions o = options(1);
   o.n_ctx = 70;
   const auto model = toy().open(o);
@@ -241,7 +241,7 @@ void test_context_full() {
   CHECK(fails(EK_ERR_CONTEXT_FULL, "n_ctx", [&] { forward(*model, {{a.get(), ids.data(), 1}}); }));
 }
 
-void test_cancel() {
+TEST(cancel) {
   const auto model = toy().open(options(2));
   const Ids ids = make_ids(3000, 12, toy().shape().n_vocab);
   const auto session = model->create_session(), other = model->create_session();
@@ -274,7 +274,7 @@ void test_cancel() {
   CHECK(same(after, rows_of(cold, toy().shape().n_vocab, 3, 4)));
 }
 
-void test_concurrent_sessions() {
+TEST(concurrent_sessions) {
   const auto model = toy().open(options(2));
   const int64_t n_vocab = toy().shape().n_vocab;
   constexpr int kThreads = 3;
@@ -301,7 +301,7 @@ void test_concurrent_sessions() {
   for (size_t t = 0; t < kThreads; ++t) CHECK_CASE(same(got[t], expected[t]), "thread " + std::to_string(t));
 }
 
-void test_limits() {
+TEST(limits) {
   CHECK(fails(EK_ERR_INVALID_ARGUMENT, "n_threads is -1", [] { toy().open(options(-1)); }));
   CHECK(fails(EK_ERR_INVALID_ARGUMENT, "isa z80", [] { toy().open(options(1, "z80")); }));
   ModelOptions o = options(1);
@@ -322,20 +322,17 @@ void test_limits() {
   CHECK(available_memory() == -1 || available_memory() > 0);
 }
 
+TEST(against_plain_computation) {
+  check_against_plain_computation(ToyShape());
+  check_against_plain_computation(toy().shape());
+}
+
+TEST(bit_stability) {
+  for (const char* const* isa = available_kernels(); *isa != nullptr; ++isa) {
+    for (bool exact : {false, true}) check_bit_stability(*isa, exact);
+  }
+}
+
 }  // namespace
 
-int main() {
-  test_against_plain_computation(ToyShape());
-  test_against_plain_computation(toy().shape());
-  for (const char* const* isa = available_kernels(); *isa != nullptr; ++isa) {
-    for (bool exact : {false, true}) test_bit_stability(*isa, exact);
-  }
-  test_wanted_rows();
-  test_cut();
-  test_fork();
-  test_context_full();
-  test_cancel();
-  test_concurrent_sessions();
-  test_limits();
-  return test_result();
-}
+int main() { return run_tests(); }

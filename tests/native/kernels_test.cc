@@ -62,7 +62,7 @@ Output float_output(const Kernels& kernels, const Weight& w, const float* x, int
 
 Output slice(const Output& y, int64_t row, int64_t n) { return Output(y.begin() + row * n, y.begin() + (row + 1) * n); }
 
-void test_dispatch() {
+TEST(dispatch) {
   CHECK(find_kernels("neon-of-another-cpu") == nullptr);
   CHECK(std::string(paths().back()->name) == "scalar");
   unsetenv("EDGE_KIT_ISA");
@@ -74,7 +74,7 @@ void test_dispatch() {
   unsetenv("EDGE_KIT_ISA");
 }
 
-void test_quantize() {
+TEST(quantize) {
   std::vector<float> x = normals(32 * 9 + 5);
   for (int i = 0; i < 32; ++i) {
     x[32 + i] = 0.0f;
@@ -126,7 +126,7 @@ float expected_output(const Layer& layer, const QuantizedRows& x, int64_t r, int
   return sum * layer.scale[n] + (layer.view.bias ? layer.bias[n] : 0.0f);
 }
 
-void test_linear(int64_t n, int64_t k, WeightLayout layout) {
+void check_linear(int64_t n, int64_t k, WeightLayout layout) {
   if (kSanitized && n * k > 1 << 17) return;
   const Layer layer(n, k, layout, (n + k) % 2 == 0);
   const int64_t most_rows = 33;
@@ -159,16 +159,16 @@ void test_linear(int64_t n, int64_t k, WeightLayout layout) {
   }
 }
 
-void test_linears() {
+TEST(linears) {
   for (const int64_t k : {1, 7, 64, 1536, 1537, 8960}) {
-    for (const int64_t n : {1, 3, 5, 256, 1536}) test_linear(n, k, WeightLayout::kRows);
+    for (const int64_t n : {1, 3, 5, 256, 1536}) check_linear(n, k, WeightLayout::kRows);
   }
   for (const int64_t k : {4, 36, 64, 1536, 1540, 8960}) {
-    for (const int64_t n : {16, 48, 256, 1536}) test_linear(n, k, WeightLayout::kTiles);
+    for (const int64_t n : {16, 48, 256, 1536}) check_linear(n, k, WeightLayout::kTiles);
   }
 }
 
-void test_float_weights() {
+TEST(float_weights) {
   const int64_t n = 37, k = 203, rows = 6;
   const std::vector<float> weights = normals(n * k), x = normals(rows * k);
   const Weight w = {weights.data(), nullptr, nullptr, n, k, WeightLayout::kRows, false};
@@ -186,7 +186,7 @@ void test_float_weights() {
 }
 
 // The largest products that a group can hold, where a saturating path would lose bits.
-void test_extremes() {
+TEST(extremes) {
   const int64_t n = 16, k = 32;
   for (const WeightLayout layout : {WeightLayout::kTiles, WeightLayout::kRows}) {
     for (const int weight : {-128, -127, 127}) {
@@ -206,7 +206,7 @@ void test_extremes() {
   }
 }
 
-void test_elementwise() {
+TEST(elementwise) {
   for (const int64_t n : {1, 7, 15, 16, 17, 64, 576, 1537}) {
     const std::vector<float> a = normals(n, 3.0f), b = normals(n);
     std::vector<float> sum(a), gated(a), norm(a);
@@ -237,7 +237,7 @@ void test_elementwise() {
 }
 
 // silu(-x) = -x / (1 + e^x) shows the error of e^x; the ends must not give NaN.
-void test_exp() {
+TEST(exp) {
   std::vector<float> gate, up;
   for (float x = -87.0f; x < 87.0f; x += 0.0137f) gate.push_back(x);
   up.assign(gate.size(), 1.0f);
@@ -256,7 +256,7 @@ void test_exp() {
   }
 }
 
-void test_rope() {
+TEST(rope) {
   for (const int64_t dim : {2, 10, 64, 80, 128}) {
     const int64_t heads = 3, half = dim / 2;
     const std::vector<float> x = normals(heads * dim), cos = normals(dim), sin = normals(dim);
@@ -282,7 +282,7 @@ float from_f16(uint32_t half) {
   return sign * (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024.0f + mantissa, exponent - 25));
 }
 
-void test_f16() {
+TEST(f16) {
   std::vector<float> x;
   for (uint32_t half = 0; half < 0x10000; ++half) {  // every half, the ties between them and their neighbours
     const float value = from_f16(half);
@@ -327,7 +327,7 @@ void test_f16() {
   }
 }
 
-void test_read_stream() {
+TEST(read_stream) {
   const size_t bytes = 4096 * 8;
   Exact<uint8_t> data(bytes);
   uint64_t expected = 0;
@@ -348,15 +348,5 @@ void test_read_stream() {
 
 int main() {
   for (const Kernels* kernels : paths()) std::printf("path %s\n", kernels->name);
-  test_dispatch();
-  test_quantize();
-  test_extremes();
-  test_linears();
-  test_float_weights();
-  test_elementwise();
-  test_exp();
-  test_rope();
-  test_f16();
-  test_read_stream();
-  return test_result();
+  return run_tests();
 }

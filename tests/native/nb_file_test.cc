@@ -7,7 +7,7 @@
 #include <fstream>
 #include <memory>
 
-#include "check.h"
+#include "test.h"
 #include "nb_builder.h"
 
 using namespace edge_kit;
@@ -63,8 +63,8 @@ bool opens(const nb::Bytes& bytes) {
     open_and_drop(bytes);
     return true;
   } catch (const Error& error) {
-    CHECK_EQ(static_cast<int>(error.status()), static_cast<int>(EK_ERR_FORMAT));
-    CHECK(std::string(error.what()).find("sample.nb: ") == 0);
+    REQUIRE_EQ(static_cast<int>(error.status()), static_cast<int>(EK_ERR_FORMAT));
+    REQUIRE(std::string(error.what()).find("sample.nb: ") == 0);
     return false;
   }
 }
@@ -75,7 +75,7 @@ class TemporaryFile {
  public:
   TemporaryFile() : path_("/tmp/edge_kit_test_XXXXXX") {
     const int fd = mkstemp(&path_[0]);
-    CHECK(fd >= 0);
+    REQUIRE(fd >= 0);
     ::close(fd);
   }
   ~TemporaryFile() { unlink(path_.c_str()); }
@@ -94,14 +94,14 @@ class TemporaryFile {
 TEST(reads_ops_in_program_order) {
   std::unique_ptr<uint8_t[]> memory;
   const auto file = open_copy(nb::file(sample_program(), sample_params()), &memory);
-  CHECK_EQ(file->opt_version(), "v2.13-rc");
-  CHECK_EQ(file->ops().size(), 2u);
-  CHECK_EQ(file->ops()[0].type, "feed");
+  REQUIRE_EQ(file->opt_version(), "v2.13-rc");
+  REQUIRE_EQ(file->ops().size(), 2u);
+  REQUIRE_EQ(file->ops()[0].type, "feed");
   const Op& op = file->ops()[1];
-  CHECK_EQ(op.type, "matmul_v2");
-  CHECK_EQ(op.inputs.at("X").at(0), "x");
-  CHECK_EQ(op.inputs.at("Y").at(0), "w");
-  CHECK_EQ(op.outputs.at("Out").at(0), "y");
+  REQUIRE_EQ(op.type, "matmul_v2");
+  REQUIRE_EQ(op.inputs.at("X").at(0), "x");
+  REQUIRE_EQ(op.inputs.at("Y").at(0), "w");
+  REQUIRE_EQ(op.outputs.at("Out").at(0), "y");
 }
 
 TEST(reads_every_kind_of_attribute) {
@@ -109,23 +109,23 @@ TEST(reads_every_kind_of_attribute) {
   std::unique_ptr<uint8_t[]> memory;
   const auto file = open_copy(nb::file(sample_program(), sample_params()), &memory);
   const auto& attributes = file->ops()[1].attributes;
-  CHECK(attributes.at("an_int").kind == Kind::kInt);
-  CHECK_EQ(attributes.at("an_int").i, -7);
-  CHECK(attributes.at("a_long").kind == Kind::kLong);
-  CHECK_EQ(attributes.at("a_long").i, int64_t{1} << 40);
-  CHECK(attributes.at("a_bool").kind == Kind::kBool);
-  CHECK_EQ(attributes.at("a_bool").i, 1);
-  CHECK(attributes.at("a_float").kind == Kind::kFloat);
-  CHECK_EQ(attributes.at("a_float").f, 0.5f);
-  CHECK(attributes.at("a_string").kind == Kind::kString);
-  CHECK_EQ(attributes.at("a_string").s, "matmul_v2/def/2/1/1");
-  CHECK(attributes.at("ints").ints == (std::vector<int64_t>{1, -2, 3}));
-  CHECK(attributes.at("longs").ints == (std::vector<int64_t>{-1, int64_t{1} << 40}));
-  CHECK(attributes.at("floats").floats == (std::vector<float>{0.25f, -1.0f}));
-  CHECK(attributes.at("strings").strings == (std::vector<std::string>{"a", "bc"}));
-  for (const char* name : {"bools", "a_block", "blocks"}) CHECK(attributes.at(name).kind == Kind::kOther);
-  CHECK(attributes.at("absent").kind == Kind::kInts);
-  CHECK(attributes.at("absent").ints.empty());
+  REQUIRE(attributes.at("an_int").kind == Kind::kInt);
+  REQUIRE_EQ(attributes.at("an_int").i, -7);
+  REQUIRE(attributes.at("a_long").kind == Kind::kLong);
+  REQUIRE_EQ(attributes.at("a_long").i, int64_t{1} << 40);
+  REQUIRE(attributes.at("a_bool").kind == Kind::kBool);
+  REQUIRE_EQ(attributes.at("a_bool").i, 1);
+  REQUIRE(attributes.at("a_float").kind == Kind::kFloat);
+  REQUIRE_EQ(attributes.at("a_float").f, 0.5f);
+  REQUIRE(attributes.at("a_string").kind == Kind::kString);
+  REQUIRE_EQ(attributes.at("a_string").s, "matmul_v2/def/2/1/1");
+  REQUIRE(attributes.at("ints").ints == (std::vector<int64_t>{1, -2, 3}));
+  REQUIRE(attributes.at("longs").ints == (std::vector<int64_t>{-1, int64_t{1} << 40}));
+  REQUIRE(attributes.at("floats").floats == (std::vector<float>{0.25f, -1.0f}));
+  REQUIRE(attributes.at("strings").strings == (std::vector<std::string>{"a", "bc"}));
+  for (const char* name : {"bools", "a_block", "blocks"}) REQUIRE(attributes.at(name).kind == Kind::kOther);
+  REQUIRE(attributes.at("absent").kind == Kind::kInts);
+  REQUIRE(attributes.at("absent").ints.empty());
 }
 
 TEST(reads_declared_variables) {
@@ -133,22 +133,22 @@ TEST(reads_declared_variables) {
   const auto file = open_copy(nb::file(sample_program(), sample_params()), &memory);
   DataType type;
   std::vector<int64_t> shape;
-  CHECK(file->variable("x", &type, &shape));
-  CHECK(type == DataType::kFloat32);
-  CHECK(shape == (std::vector<int64_t>{1, -1, 3}));
-  CHECK(!file->variable("y", &type, &shape));
+  REQUIRE(file->variable("x", &type, &shape));
+  REQUIRE(type == DataType::kFloat32);
+  REQUIRE(shape == (std::vector<int64_t>{1, -1, 3}));
+  REQUIRE(!file->variable("y", &type, &shape));
 }
 
 TEST(tensors_are_pointers_into_the_memory) {
   std::unique_ptr<uint8_t[]> memory;
   const auto file = open_copy(nb::file(sample_program(), sample_params()), &memory);
-  CHECK_EQ(file->tensors().size(), 2u);
+  REQUIRE_EQ(file->tensors().size(), 2u);
   const Tensor* weight = file->find("w");
-  CHECK(weight != nullptr && weight->type == DataType::kInt8);
-  CHECK(weight->shape == (std::vector<int64_t>{2, 3}));
-  CHECK(nb::Bytes(weight->data, weight->data + weight->bytes) == kWeight);
-  CHECK(weight->data > memory.get() && weight->data < memory.get() + file->size());
-  CHECK(file->find("nothing") == nullptr);
+  REQUIRE(weight != nullptr && weight->type == DataType::kInt8);
+  REQUIRE(weight->shape == (std::vector<int64_t>{2, 3}));
+  REQUIRE(nb::Bytes(weight->data, weight->data + weight->bytes) == kWeight);
+  REQUIRE(weight->data > memory.get() && weight->data < memory.get() + file->size());
+  REQUIRE(file->find("nothing") == nullptr);
 }
 
 TEST(unaligned_floats_are_readable_as_floats) {
@@ -157,17 +157,17 @@ TEST(unaligned_floats_are_readable_as_floats) {
     std::unique_ptr<uint8_t[]> memory;
     const auto file = open_copy(nb::file(nb::program({}, {}), {sample_params()[1]}, padding), &memory);
     const Tensor* scale = file->find("scale");
-    CHECK_EQ(reinterpret_cast<uintptr_t>(scale->data) % 4, 0u);
-    CHECK_EQ(reinterpret_cast<const float*>(scale->data)[1], 2.0f);
+    REQUIRE_EQ(reinterpret_cast<uintptr_t>(scale->data) % 4, 0u);
+    REQUIRE_EQ(reinterpret_cast<const float*>(scale->data)[1], 2.0f);
     copied += scale->data < memory.get() || scale->data >= memory.get() + file->size();
   }
-  CHECK_EQ(copied, 6);  // of 8 places, 2 are multiples of 4
+  REQUIRE_EQ(copied, 6);  // of 8 places, 2 are multiples of 4
 }
 
 TEST(bytes_after_the_last_tensor_are_ignored) {
   nb::Bytes bytes = nb::file(sample_program(), sample_params());
   bytes.resize(bytes.size() + 1000, 'P');
-  CHECK(opens(bytes));
+  REQUIRE(opens(bytes));
 }
 
 TEST(names_what_is_not_a_nb_file) {
@@ -184,25 +184,26 @@ TEST(names_what_is_not_a_nb_file) {
       {"Dear reader, this is a letter.", "a text"},
       {"\xfe\xed\xfa\xce\x01\x02", "bytes of an unknown kind"},
   };
-  for (const auto& item : cases) CHECK_THROWS(open_and_drop(bytes_of(item.first)), Error, item.second);
+  for (const auto& item : cases) REQUIRE_THROWS(open_and_drop(bytes_of(item.first)), Error, item.second);
 }
 
 TEST(another_meta_version_is_named) {
   nb::Bytes bytes = nb::file(sample_program(), sample_params());
   bytes[0] = 1;
-  CHECK_THROWS(open_and_drop(bytes), Error, "meta version 1");
+  REQUIRE_THROWS(open_and_drop(bytes), Error, "meta version 1");
 }
 
 TEST(short_missing_and_damaged_are_different_messages) {
   nb::Bytes bytes = nb::file(sample_program(), sample_params());
   bytes.pop_back();
-  CHECK_THROWS(open_and_drop(bytes), Error, "truncated: tensor 2 of 2 (after w)");
+  REQUIRE_THROWS(open_and_drop(bytes), Error, "truncated: tensor 2 of 2 (after w)");
   const nb::Bytes weight = sample_params()[0];
-  CHECK_THROWS(open_and_drop(nb::file(sample_program(), {weight})), Error, "uses the parameter scale");
-  CHECK_THROWS(open_and_drop(nb::file(sample_program(), {weight, weight})), Error, "two tensors are named w");
+  REQUIRE_THROWS(open_and_drop(nb::file(sample_program(), {weight})), Error, "uses the parameter scale");
+  REQUIRE_THROWS(open_and_drop(nb::file(sample_program(), {weight, weight})), Error,
+                 "two tensors are named w");
   bytes = nb::file(sample_program(), sample_params());
   nb::patch(bytes, 26, uint32_t{0x7FFFFFFF});  // the program's root
-  CHECK_THROWS(open_and_drop(bytes), Error, "damaged at byte");
+  REQUIRE_THROWS(open_and_drop(bytes), Error, "damaged at byte");
 }
 
 TEST(shape_and_bytes_must_agree) {
@@ -210,21 +211,21 @@ TEST(shape_and_bytes_must_agree) {
     const nb::Bytes weight = nb::param("w", nb::kInt8, shape, nb::Bytes(bytes));
     return nb::file(sample_program(), {weight, sample_params()[1]});
   };
-  CHECK(opens(with({2, 3}, 6)));
-  CHECK(opens(with({}, 1)));
-  CHECK(opens(with({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0}, 0)));
-  CHECK_THROWS(open_and_drop(with({2, 3}, 5)), Error, "tensor w: int8 [2, 3]");
-  CHECK_THROWS(open_and_drop(with({-2, -3}, 6)), Error, "a shape of [-2, -3]");
-  CHECK_THROWS(open_and_drop(with({int64_t{1} << 32}, 6)), Error, "a shape of [4294967296]");
+  REQUIRE(opens(with({2, 3}, 6)));
+  REQUIRE(opens(with({}, 1)));
+  REQUIRE(opens(with({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0}, 0)));
+  REQUIRE_THROWS(open_and_drop(with({2, 3}, 5)), Error, "tensor w: int8 [2, 3]");
+  REQUIRE_THROWS(open_and_drop(with({-2, -3}, 6)), Error, "a shape of [-2, -3]");
+  REQUIRE_THROWS(open_and_drop(with({int64_t{1} << 32}, 6)), Error, "a shape of [4294967296]");
   // 2^32 * 2^32 wraps to 0 in 64 bits.
-  CHECK_THROWS(open_and_drop(with({65536, 65536, 65536, 65536}, 0)), Error, "does not take");
-  CHECK_THROWS(open_and_drop(with(std::vector<int64_t>(17, 1), 1)), Error, "a shape of");
+  REQUIRE_THROWS(open_and_drop(with({65536, 65536, 65536, 65536}, 0)), Error, "does not take");
+  REQUIRE_THROWS(open_and_drop(with(std::vector<int64_t>(17, 1), 1)), Error, "a shape of");
 }
 
 TEST(several_blocks_are_refused_by_name) {
   const nb::Value block = nb::table({});
   const nb::Bytes program = nb::flat_buffer({{0, nb::list({block, block})}});
-  CHECK_THROWS(open_and_drop(nb::file(program, {})), Error, "2 blocks");
+  REQUIRE_THROWS(open_and_drop(nb::file(program, {})), Error, "2 blocks");
 }
 
 TEST(names_must_be_utf8) {
@@ -234,14 +235,15 @@ TEST(names_must_be_utf8) {
       {"\xe4\xbb", false},         {"\x80", false},            {"\xe0\x9f\xbf", false},
   };
   for (const auto& item : cases) {
-    CHECK_EQ(opens(nb::file(nb::program({}, {}), {nb::param(item.first, nb::kInt8, {1}, {0})})), item.second);
+    REQUIRE_EQ(opens(nb::file(nb::program({}, {}), {nb::param(item.first, nb::kInt8, {1}, {0})})),
+               item.second);
   }
 }
 
 TEST(every_cut_is_refused) {
   const nb::Bytes bytes = nb::file(sample_program(), sample_params());
   for (size_t size = 0; size < bytes.size(); ++size) {
-    CHECK(!opens(nb::Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size))));
+    REQUIRE(!opens(nb::Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size))));
   }
 }
 
@@ -262,24 +264,24 @@ TEST(tables_shared_again_and_again_end_soon) {
   const nb::Value op = nb::table({{0, nb::text("op")}, {1, many}});
   const nb::Bytes program = nb::flat_buffer({{0, nb::list({nb::table({{3, nb::repeated(op, 5000)}})})}});
   const auto start = std::chrono::steady_clock::now();
-  CHECK_THROWS(open_and_drop(nb::file(program, {})), Error, "overlap so often");
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+  REQUIRE_THROWS(open_and_drop(nb::file(program, {})), Error, "overlap so often");
+  REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
 }
 
 TEST(unreadable_paths_are_io_errors) {
-  CHECK_THROWS(NbFile::open("/nonexistent.nb"), Error, "/nonexistent.nb: cannot be read: No such file");
-  CHECK_THROWS(NbFile::open("/tmp"), Error, "it is a folder");
-  CHECK_THROWS(NbFile::open("/dev/null"), Error, "a device or a pipe");
+  REQUIRE_THROWS(NbFile::open("/nonexistent.nb"), Error, "/nonexistent.nb: cannot be read: No such file");
+  REQUIRE_THROWS(NbFile::open("/tmp"), Error, "it is a folder");
+  REQUIRE_THROWS(NbFile::open("/dev/null"), Error, "a device or a pipe");
   TemporaryFile empty;
-  CHECK_THROWS(NbFile::open(empty.path()), Error, "an empty file");
+  REQUIRE_THROWS(NbFile::open(empty.path()), Error, "an empty file");
 }
 
 TEST(opens_a_file_from_disk) {
   TemporaryFile temporary;
   temporary.write(nb::file(sample_program(), sample_params()));
   const auto file = NbFile::open(temporary.path());
-  CHECK_EQ(file->path(), temporary.path());
-  CHECK_EQ(file->find("w")->data[5], 255);
+  REQUIRE_EQ(file->path(), temporary.path());
+  REQUIRE_EQ(file->find("w")->data[5], 255);
 }
 
 #ifdef __linux__
@@ -302,9 +304,9 @@ TEST(an_open_file_is_hardly_resident) {
   const int64_t before = resident_bytes();
   const auto file = NbFile::open(temporary.path());
   const int64_t grown = resident_bytes() - before;
-  CHECK(file->size() > (32u << 20));
-  CHECK(grown < static_cast<int64_t>(file->size() / 10));
+  REQUIRE(file->size() > (32u << 20));
+  REQUIRE(grown < static_cast<int64_t>(file->size() / 10));
 }
 #endif
 
-int main() { return run_tests(); }
+int main() { return edge_kit_test::run_tests(); }

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "check.h"
+#include "test.h"
 #include "decoder_program.h"
 #include "plan/plan.h"
 
@@ -24,7 +24,7 @@ std::string refusal(const DecoderShape& shape, bool reuse, const Change& change)
   try {
     make_plan(program.file);
   } catch (const Error& error) {
-    CHECK(error.status() == EK_ERR_UNSUPPORTED || error.status() == EK_ERR_FORMAT);
+    REQUIRE(error.status() == EK_ERR_UNSUPPORTED || error.status() == EK_ERR_FORMAT);
     return error.what();
   }
   return "";
@@ -187,8 +187,8 @@ TEST(refuses_each_change_and_names_the_op) {
                message + "'";
     }
   }
-  CHECK_EQ(wrong, "");
-  CHECK(cases().size() >= 60);
+  REQUIRE_EQ(wrong, "");
+  REQUIRE(cases().size() >= 60);
 }
 
 // Every attribute of every op, but for those without an effect and the two numbers that are free.
@@ -211,11 +211,12 @@ TEST(refuses_any_attribute_changed) {
         a.ints.empty() ? a.ints.push_back(1) : static_cast<void>(++a.ints[0]);
       });
       if (message.empty())
-        check::fail(__FILE__, __LINE__, "op " + std::to_string(i) + " (" + op.type + ") " + name);
+        edge_kit_test::require(false, __FILE__, __LINE__,
+                               "op " + std::to_string(i) + " (" + op.type + ") " + name);
       ++changed;
     }
   }
-  CHECK(changed > 200);
+  REQUIRE(changed > 200);
 }
 
 TEST(refuses_any_op_removed_or_renamed_and_any_activation) {
@@ -238,7 +239,8 @@ TEST(refuses_any_op_removed_or_renamed_and_any_activation) {
       const bool has_attributes = type != "cos" && type != "sin" && type != "rsqrt" && type != "silu";
       if (c == 3 && !has_attributes) continue;
       if (refusal(one_layer(), false, changes[c]).empty()) {
-        check::fail(__FILE__, __LINE__, "change " + std::to_string(c) + " of op " + std::to_string(i));
+        edge_kit_test::require(false, __FILE__, __LINE__,
+                               "change " + std::to_string(c) + " of op " + std::to_string(i));
       }
     }
   }
@@ -263,7 +265,7 @@ TEST(refuses_any_tensor_of_another_size_or_type) {
             t.shape[0] -= 1;
           },
       };
-      for (const Change& change : changes) CHECK(!refusal(shape, false, change).empty());
+      for (const Change& change : changes) REQUIRE(!refusal(shape, false, change).empty());
     }
   }
 }
@@ -279,7 +281,7 @@ TEST(survives_any_input_replaced) {
         program.file.op_list[i].inputs[input.first] = {name};
         try {
           const Plan plan = make_plan(program.file);
-          CHECK(plan.logits >= 0 && size_t(plan.logits) < plan.buffer_widths.size());
+          REQUIRE(plan.logits >= 0 && size_t(plan.logits) < plan.buffer_widths.size());
         } catch (const Error&) {
         }
       }
@@ -297,7 +299,7 @@ TEST(ignores_attributes_without_effect) {
       op.attributes["act_type"] = text("");
     }
   };
-  CHECK_EQ(refusal({}, true, add_noise), "");
+  REQUIRE_EQ(refusal({}, true, add_noise), "");
 }
 
 TEST(refuses_layers_of_different_heads) {
@@ -314,27 +316,27 @@ TEST(refuses_layers_of_different_heads) {
     }
     for (const char* name : {"past_key_1", "past_value_1"}) file.variables[name].second = {8, -1, 8};
   };
-  CHECK(refusal(s, false, change).find("head size") != std::string::npos);
+  REQUIRE(refusal(s, false, change).find("head size") != std::string::npos);
 }
 
 TEST(refuses_inputs_of_another_type) {
   const auto ids = [](FakeFile& file) { file.variables["input_ids"].first = DataType::kInt32; };
-  CHECK(refusal({}, false, ids).find("'input_ids' (column 0) is int32 [-1]") != std::string::npos);
+  REQUIRE(refusal({}, false, ids).find("'input_ids' (column 0) is int32 [-1]") != std::string::npos);
   const auto past = [](FakeFile& file) { file.variables["past_key_1"].second = {4, -1, 16}; };
-  CHECK(refusal({}, false, past).find("expected float32 [2, -1, 16]") != std::string::npos);
+  REQUIRE(refusal({}, false, past).find("expected float32 [2, -1, 16]") != std::string::npos);
 }
 
 TEST(refuses_outputs_in_another_order) {
   const auto swap = [](FakeFile& file) {
     std::swap(nth(file, "fetch", 1).inputs, nth(file, "fetch", 2).inputs);
   };
-  CHECK(refusal({}, false, swap).find("output column 1 is not") != std::string::npos);
+  REQUIRE(refusal({}, false, swap).find("output column 1 is not") != std::string::npos);
   const auto hidden = [](FakeFile& file) { nth(file, "fetch", 0).inputs = nth(file, "fetch", 1).inputs; };
-  CHECK(refusal({}, false, hidden).find("expected the logits") != std::string::npos);
+  REQUIRE(refusal({}, false, hidden).find("expected the logits") != std::string::npos);
 }
 
-TEST(refuses_an_empty_program) { CHECK_THROWS(make_plan(FakeFile()), Error, "no input in column 1"); }
+TEST(refuses_an_empty_program) { REQUIRE_THROWS(make_plan(FakeFile()), Error, "no input in column 1"); }
 
 }  // namespace
 
-int main() { return run_tests(); }
+int main() { return edge_kit_test::run_tests(); }

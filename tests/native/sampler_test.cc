@@ -77,7 +77,7 @@ std::vector<double> plain_probabilities(Floats logits, const Sampling& s, const 
   return p;
 }
 
-void test_distribution(const Sampling& s, const Ids& history, const std::string& where) {
+void check_distribution(const Sampling& s, const Ids& history, const std::string& where) {
   const Floats logits = {1.5f, -0.4f, 2.0f, 0.3f, 2.0f, -3.0f, 0.9f, 1.1f, -8.0f, 0.0f};
   const std::vector<double> expected = plain_probabilities(logits, s, history);
   constexpr int kDraws = 40000;
@@ -92,7 +92,7 @@ void test_distribution(const Sampling& s, const Ids& history, const std::string&
   }
 }
 
-void test_distributions() {
+TEST(distributions) {
   for (const Ids& history : {Ids{}, Ids{2, 2, 3, 5}}) {
     for (int filters = 0; filters < 8; ++filters) {
       for (float temperature : {0.6f, 1.7f}) {
@@ -102,7 +102,7 @@ void test_distributions() {
         s.top_p = filters & 2 ? 0.8f : 1.0f;
         s.min_p = filters & 4 ? 0.25f : 0.0f;
         s.repetition_penalty = history.empty() ? 1.0f : 1.3f;
-        test_distribution(s, history,
+        check_distribution(s, history,
                           "filters " + std::to_string(filters) + ", temperature " +
                               std::to_string(temperature) + ", history " + std::to_string(history.size()));
       }
@@ -110,7 +110,7 @@ void test_distributions() {
   }
 }
 
-void test_greedy() {
+TEST(greedy) {
   const Floats logits = {0.5f, 3.0f, 3.0f, -1.0f};
   CHECK(draw(logits, sampling(0.0f), 0) == 1);
   Sampling s = sampling(0.0f);
@@ -120,7 +120,7 @@ void test_greedy() {
   CHECK(draw({-1.0f, -1.2f}, s, 0, {0}) == 1);  // a negative logit is multiplied
 }
 
-void test_seed_and_position() {
+TEST(seed_and_position) {
   Floats logits(1000);
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = std::sin(static_cast<float>(i));
   const Sampling a = sampling(1.0f);
@@ -136,7 +136,7 @@ void test_seed_and_position() {
   CHECK(same_seed < 20 && same_position < 20 && shifted < 20);
 }
 
-void test_extremes() {
+TEST(extremes) {
   CHECK(draw({7.0f}, sampling(1.0f), 3) == 0);
   Sampling s = sampling(1.0f);
   s.top_p = 0.0f;
@@ -149,7 +149,7 @@ void test_extremes() {
   CHECK(draw({1.0f, 1.01f, 1.0f}, sampling(1e-6f), 0) == 1);
 }
 
-void test_misuse() {
+TEST(misuse) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   for (float temperature : {0.0f, 1.0f}) {
     CHECK(fails(EK_ERR_INTERNAL, "position 17 are broken: that of token 1 is", {0.0f, nan, 1.0f},
@@ -179,7 +179,7 @@ void test_misuse() {
 }
 
 // A full sort of Qwen2's vocabulary takes longer than all else that is done for a token but the weights.
-void test_large_vocabulary() {
+TEST(large_vocabulary) {
   Floats logits(151936);
   uint32_t state = 1;
   for (float& value : logits) {
@@ -202,12 +202,4 @@ void test_large_vocabulary() {
 
 }  // namespace
 
-int main() {
-  test_distributions();
-  test_greedy();
-  test_seed_and_position();
-  test_extremes();
-  test_misuse();
-  test_large_vocabulary();
-  return edge_kit_test::test_result();
-}
+int main() { return edge_kit_test::run_tests(); }

@@ -14,7 +14,7 @@ using namespace edge_kit;
 
 namespace {
 
-void test_every_unit_once(int n_threads) {
+void check_every_unit_once(int n_threads) {
   ThreadPool pool(n_threads);
   CHECK(pool.n_threads() == (n_threads < 1 ? 1 : n_threads));
   for (const int64_t n : {0, 1, 2, 3, 7, 64, 1001}) {
@@ -32,7 +32,7 @@ void test_every_unit_once(int n_threads) {
 }
 
 // Each region reads what the one before wrote, with pauses that let workers fall asleep.
-void test_regions_follow(int n_threads) {
+void check_regions_follow(int n_threads) {
   ThreadPool pool(n_threads);
   std::vector<int64_t> values(static_cast<size_t>(pool.n_threads()), 0);
   const int regions = 3000;
@@ -44,7 +44,7 @@ void test_regions_follow(int n_threads) {
 }
 
 // The caller is done long before the workers and falls asleep itself.
-void test_slow_workers() {
+TEST(slow_workers) {
   ThreadPool pool(3);
   for (int region = 0; region < 20; ++region) {
     std::atomic<int> done{0};
@@ -56,7 +56,7 @@ void test_slow_workers() {
   }
 }
 
-void test_exceptions() {
+TEST(exceptions) {
   ThreadPool pool(3);
   for (int thrower = 0; thrower < 3; ++thrower) {
     std::string message;
@@ -79,7 +79,7 @@ void test_exceptions() {
 }
 
 // A pool that is made and never used, or used from another thread than the one that made it.
-void test_lifetime() {
+TEST(lifetime) {
   for (int i = 0; i < 50; ++i) ThreadPool pool(4);
   ThreadPool pool(2);
   std::atomic<int> calls{0};
@@ -89,13 +89,14 @@ void test_lifetime() {
   CHECK(calls == 4);
 }
 
+TEST(every_unit_once) {
+  for (const int n_threads : {0, 1, 2, 3, 5}) check_every_unit_once(n_threads);
+}
+
+TEST(regions_follow) {
+  for (const int n_threads : {1, 2, 4}) check_regions_follow(n_threads);
+}
+
 }  // namespace
 
-int main() {
-  for (const int n_threads : {0, 1, 2, 3, 5}) test_every_unit_once(n_threads);
-  for (const int n_threads : {1, 2, 4}) test_regions_follow(n_threads);
-  test_slow_workers();
-  test_exceptions();
-  test_lifetime();
-  return edge_kit_test::test_result();
-}
+int main() { return edge_kit_test::run_tests(); }
