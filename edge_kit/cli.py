@@ -6,13 +6,12 @@ A command's module is imported only when it is called, so running a model needs 
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import sys
 
 import edge_kit
-from lite_runtime.errors import EdgeKitError, UsageError
+from lite_runtime.errors import EdgeKitError, UsageError, did_you_mean
 
 COMMANDS = ("export", "run", "chat", "inspect", "verify", "bench", "doctor")
 
@@ -29,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         for argument in arguments[: arguments.index("--") if "--" in arguments else None]:
             name = argument.split("=", 1)[0]
             if name.startswith("--") and name not in self._option_string_actions:
-                raise UsageError(f"unknown option {name}{self._closest(name, self._option_string_actions)}")
+                raise UsageError(f"unknown option {name}{did_you_mean(name, self._option_string_actions)}")
         return super().parse_args(arguments, namespace)
 
     def error(self, message):
@@ -40,13 +39,8 @@ class Parser(argparse.ArgumentParser):
             name = "/".join(action.option_strings) or action.metavar or action.dest
             choices = [str(choice) for choice in action.choices]
             raise UsageError(
-                f"{name} {value}, expected one of {', '.join(choices)}{self._closest(str(value), choices)}"
+                f"{name} {value}, expected one of {', '.join(choices)}{did_you_mean(str(value), choices)}"
             )
-
-    @staticmethod
-    def _closest(word: str, words) -> str:
-        close = difflib.get_close_matches(word, list(words), n=1)
-        return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def _command(name: str):
@@ -71,7 +65,7 @@ def _dispatch(arguments) -> int:
     name = arguments[0]
     if name not in COMMANDS:
         kind = "option" if name.startswith("-") else "command"
-        hint = Parser._closest(name, (*COMMANDS, "--help", "--version"))
+        hint = did_you_mean(name, (*COMMANDS, "--help", "--version"))
         raise UsageError(f"unknown {kind} '{name}', expected one of {', '.join(COMMANDS)}{hint}")
     command = _command(name)
     parser = Parser(prog=f"edge-kit {name}", description=command.HELP)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 
 class EdgeKitError(Exception):
     """Base of all errors of the kit; the command line prints its message and exits with 2."""
@@ -29,3 +31,9 @@ class MemoryLimitError(EdgeKitError):
 
 class CancelledError(EdgeKitError):
     """The call was cancelled from another thread."""
+
+
+def did_you_mean(word: str, words) -> str:
+    """The end of a message about an unknown `word`: the closest of `words`, or nothing."""
+    close = difflib.get_close_matches(word, list(words), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 import platform
 
-from lite_runtime.errors import UnsupportedError, UsageError
+from lite_runtime.errors import UnsupportedError, UsageError, did_you_mean
 
 from .target import Target
 
@@ -20,9 +19,9 @@ def names() -> list:
 def get(name: str) -> Target:
     """The target called `name`; UsageError with the closest name if there is none."""
     if name not in names():
-        close = difflib.get_close_matches(name, names(), n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise UsageError(f"unknown target '{name}', expected one of {', '.join(names())}{hint}")
+        raise UsageError(
+            f"unknown target '{name}', expected one of {', '.join(names())}{did_you_mean(name, names())}"
+        )
     return importlib.import_module(f".{name}", __name__).TARGET
 
 

@@ -112,6 +112,6 @@ def test_flagship_without_network_is_byte_level(monkeypatch, tmp_path):
 
 
 def test_unknown_name_suggests_the_closest():
-    with pytest.raises(UsageError, match="did you mean random:qwen2.5-0.5b") as caught:
+    with pytest.raises(UsageError, match="did you mean 'random:qwen2.5-0.5b'") as caught:
         open_checkpoint("random:qwen2.5-0.5")
     assert all(name in str(caught.value) for name in MODELS)

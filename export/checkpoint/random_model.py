@@ -5,14 +5,13 @@ Every tensor has its own generator, seeded by its name, so it does not matter in
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 import zipfile
 
 import numpy as np
 
-from lite_runtime.errors import UsageError
+from lite_runtime.errors import UsageError, did_you_mean
 
 from .base import Checkpoint
 from .byte_tokenizer import byte_tokenizer_files
@@ -96,8 +95,7 @@ class RandomModel(Checkpoint):
 def random_model(name: str) -> RandomModel:
     """The model `random:name`; UsageError if there is none."""
     if name not in MODELS:
-        close = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"; did you mean random:{close[0]}?" if close else ""
+        hint = did_you_mean(f"random:{name}", [f"random:{known}" for known in MODELS])
         raise UsageError(f"random:{name}: no such model; there are {', '.join(MODELS)}{hint}")
     config = config_from_hf(MODELS[name], name, f"random:{name}")
     files, tokenizer = _text_files(config)
