@@ -33,7 +33,7 @@ class TokenBytes:
                 f"the tokenizer decodes with {kinds or 'nothing'}, expected ByteLevel or ByteFallback"
             )
         self.strips_first_space = "Strip" in kinds
-        self._byte_of = _byte_of_character()
+        self._byte_of = {character: byte for byte, character in enumerate(byte_alphabet())}
         self._special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
 
     def __call__(self, token: int) -> bytes:
@@ -79,10 +79,9 @@ class StreamingDetokenizer:
         return ""
 
 
-def _byte_of_character() -> dict:
-    """The alphabet of byte-level BPE (GPT-2): printable Latin-1 as itself, the other bytes from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    table = {chr(byte): byte for byte in printable}
-    for shift, byte in enumerate(byte for byte in range(256) if byte not in printable):
-        table[chr(256 + shift)] = byte
-    return table
+def byte_alphabet() -> list[str]:
+    """The printable character that byte-level BPE (GPT-2) writes for each byte: printable Latin-1 stands for
+    itself, the other bytes are spelled from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]

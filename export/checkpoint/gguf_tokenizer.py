@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from lite_runtime.errors import FileFormatError, UnsupportedError
 
+from .byte_level_bpe import added_token, byte_level, tokenizer_json
 from .file_kinds import to_json
 
 # gguf token types.
@@ -20,20 +19,15 @@ def _split(digits: str) -> list[dict]:
     regex = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}|{_AFTER_DIGITS}"
     return [
         {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
-        _byte_level(use_regex=False),
+        byte_level(use_regex=False),
     ]
-
-
-def _byte_level(use_regex: bool) -> dict:
-    """With `use_regex`, splits as GPT-2 does; always spells bytes in the printable alphabet."""
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
 
 
 _QWEN2 = {"pre_tokenizers": _split(r"\p{N}"), "normalizer": {"type": "NFC"}, "ignore_merges": False}
 _LLAMA3 = {"pre_tokenizers": _split(r"\p{N}{1,3}"), "normalizer": None, "ignore_merges": True}
-_GPT2 = {"pre_tokenizers": [_byte_level(use_regex=True)], "normalizer": None, "ignore_merges": False}
+_GPT2 = {"pre_tokenizers": [byte_level(use_regex=True)], "normalizer": None, "ignore_merges": False}
 _SMOLLM = {
-    "pre_tokenizers": [{"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True)],
+    "pre_tokenizers": [{"type": "Digits", "individual_digits": True}, byte_level(use_regex=True)],
     "normalizer": None,
     "ignore_merges": False,
 }
@@ -97,6 +91,7 @@ class GgufTokenizer:
             )
 
     def tokenizer_json(self) -> bytes:
+        """Vocabulary and merges; FileFormatError where they contradict each other."""
         vocab: dict[str, int] = {}
         for index, (token, kind) in enumerate(zip(self.tokens, self.types)):
             if kind == UNUSED:
@@ -108,35 +103,22 @@ class GgufTokenizer:
             left, _, right = merge.partition(" ")
             if not (left in vocab and right in vocab and left + right in vocab):
                 raise FileFormatError(f"{self.where}: merge {merge!r} names a token outside the vocabulary")
-        document = {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": [
-                _added_token(index, token, special=kind == CONTROL)
+        return tokenizer_json(
+            vocab,
+            self.merges,
+            [
+                added_token(index, token, special=kind == CONTROL)
                 for index, (token, kind) in enumerate(zip(self.tokens, self.types))
                 if kind in (CONTROL, USER_DEFINED)
             ],
-            "normalizer": self.pre["normalizer"],
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": self.pre["pre_tokenizers"]},
-            "post_processor": self._post_processor(),
-            "decoder": _byte_level(use_regex=True),
-            "model": {
-                "type": "BPE",
-                "dropout": None,
-                "unk_token": None,
-                "continuing_subword_prefix": None,
-                "end_of_word_suffix": None,
-                "fuse_unk": False,
-                "byte_fallback": False,
-                "ignore_merges": self.pre["ignore_merges"],
-                "vocab": vocab,
-                "merges": self.merges,
-            },
-        }
-        return json.dumps(document, ensure_ascii=False).encode("utf-8")
+            pre_tokenizer={"type": "Sequence", "pretokenizers": self.pre["pre_tokenizers"]},
+            post_processor=self._post_processor(),
+            normalizer=self.pre["normalizer"],
+            ignore_merges=self.pre["ignore_merges"],
+        )
 
     def tokenizer_config_json(self) -> bytes:
+        """Special tokens, BOS rule and chat template."""
         config = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "add_bos_token": self.add_bos,
@@ -190,7 +172,7 @@ class GgufTokenizer:
 
     def _post_processor(self) -> dict:
         if not self.add_bos:
-            return _byte_level(use_regex=True)
+            return byte_level(use_regex=True)
         bos = self._token("bos")
         first = [{"SpecialToken": {"id": bos, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
         second = [{"SpecialToken": {"id": bos, "type_id": 1}}, {"Sequence": {"id": "B", "type_id": 1}}]
@@ -201,15 +183,3 @@ class GgufTokenizer:
             "pair": first + second,
             "special_tokens": {bos: {"id": bos, "ids": [bos_id], "tokens": [bos]}},
         }
-
-
-def _added_token(index: int, content: str, special: bool) -> dict:
-    return {
-        "id": index,
-        "content": content,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": special,
-    }
