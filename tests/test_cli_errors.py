@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -129,3 +131,59 @@ def test_ctrl_c_anywhere_else(tiny_nb, native_library):
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in err
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("name, status", [("{tiny}", 0), ("none.nb", 2)])
+def test_missing_standard_streams(tiny_nb, native_library, closed, name, status):
+    line = f"exec {shlex.join(EDGE_KIT)} run {name.format(tiny=tiny_nb)} - --max-new-tokens 2 {closed}"
+    done = subprocess.run(line, shell=True, input="hi", capture_output=True, text=True, timeout=60)
+    assert done.returncode == status and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("line", ["run {tiny} hi --max-new-tokens 2", "inspect {tiny}", "doctor none.nb", "--help"])
+def test_output_that_cannot_be_written(tiny_nb, native_library, line):
+    with open("/dev/full", "w") as full:
+        command = EDGE_KIT + line.format(tiny=tiny_nb).split()
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert re.match("edge-kit: error: (.*: No space left on|none.nb: cannot be read)", done.stderr)
+
+
+def test_nobody_reads_the_error():
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    assert subprocess.run(EDGE_KIT + ["rum"], stderr=write_end, timeout=60).returncode == 2
+    os.close(write_end)
+
+
+def test_other_errors_of_the_system_are_one_line(monkeypatch, capsys):
+    for error, message in [
+        (PermissionError(13, "Permission denied", "/secret/m"), "/secret/m: Permission denied"),
+        (OSError("the device is gone"), "reading or writing: the device is gone"),
+        (MemoryError(), "out of memory: close other programs"),
+    ]:
+        monkeypatch.setattr("edge_kit.cli._dispatch", Mock(side_effect=error))
+        assert main(["run"]) == 2
+        assert capsys.readouterr().err.startswith(f"edge-kit: error: {message}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_clears_away_what_was_begun(endless, number, tmp_path):
+    code = (
+        "import sys, time, tempfile, edge_kit.cli as cli\n"
+        "def command(_):\n"
+        f"    with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}, prefix='begun-'):\n"
+        "        print(flush=True)\n"
+        "        time.sleep(60)\n"
+        "cli._dispatch = command\n"
+        "sys.exit(cli.main([]))"
+    )
+    for command in ([sys.executable, "-c", code], endless):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout.read(1)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 128 + number and b"Traceback" not in err
+    assert not list(tmp_path.glob("begun-*"))

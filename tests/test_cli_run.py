@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import zlib
@@ -97,10 +98,14 @@ def test_common_prefix():
 
 def test_chat_command_until_the_input_ends(tiny_nb, native_library):
     command = EDGE_KIT + ["chat", str(tiny_nb), "--max-new-tokens", "3", "--n-ctx", "90"]
-    lines = "hi\n\n" + "x" * 200 + "\nyes\n"
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0
-    assert done.stderr.count("new") >= 2 and "[not sent: the prompt needs" in done.stderr
+    lines = b"hi\n\n" + b"x" * 200 + b"\n\xff\xfe\nyes\n"
+    for environment in ({}, {"PYTHONIOENCODING": "utf-8:strict"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}):
+        done = subprocess.run(
+            command, input=lines, capture_output=True, timeout=60, env={**os.environ, **environment}
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count(b" new") >= 2 and b"[not sent: the prompt needs" in done.stderr
+        assert b"[not sent: the line is not UTF-8]" in done.stderr
 
 
 def test_bench_reports_its_figures(tiny, tiny_nb, capsys):

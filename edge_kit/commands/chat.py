@@ -20,6 +20,7 @@ def run(args) -> int:
     options = generation.generation_options(args)
     with generation.load_model(args) as model, model.session() as session:
         history = [{"role": "system", "content": args.system}] if args.system is not None else []
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
         print("Ctrl-C stops an answer, Ctrl-D ends the conversation.", file=sys.stderr)
         while True:
             try:
@@ -28,6 +29,9 @@ def run(args) -> int:
                 print()
                 return 0
             if not line.strip():
+                continue
+            if any("\ud800" <= character <= "\udfff" for character in line):
+                print("[not sent: the line is not UTF-8]", file=sys.stderr)
                 continue
             history.append({"role": "user", "content": line})
             try:
