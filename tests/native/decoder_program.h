@@ -45,7 +45,7 @@ inline DecoderShape indivisible() {  // no weight divides into tiles
 class FakeFile : public NbFile {
  public:
   const std::string& path() const override { return path_; }
-  const std::string& opt_version() const override { return path_; }
+  const std::string& opt_version() const override { return opt; }
   const std::vector<Op>& ops() const override { return op_list; }
   const std::vector<Tensor>& tensors() const override { return tensor_list; }
   const Tensor* find(const std::string& name) const override {
@@ -66,6 +66,7 @@ class FakeFile : public NbFile {
 
   Tensor& tensor(const std::string& name) { return const_cast<Tensor&>(*find(name)); }
 
+  std::string opt = "v2.13-rc";
   std::vector<Op> op_list;
   std::vector<Tensor> tensor_list;
   std::map<std::string, std::pair<DataType, std::vector<int64_t>>> variables;

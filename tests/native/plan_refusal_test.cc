@@ -335,6 +335,17 @@ TEST(refuses_outputs_in_another_order) {
   REQUIRE(refusal({}, false, hidden).find("expected the logits") != std::string::npos);
 }
 
+TEST(names_another_opt_version_before_the_op) {
+  const auto relu = becomes("silu", 0, "relu");
+  REQUIRE(refusal({}, false, relu).find("opt") == std::string::npos);
+  const auto older = [&](FakeFile& file) {
+    relu(file);
+    file.opt = "v2.10";
+  };
+  REQUIRE(refusal({}, false, older).find("written by opt v2.10, this runtime follows v2.13-rc; op ") !=
+          std::string::npos);
+}
+
 TEST(refuses_an_empty_program) { REQUIRE_THROWS(make_plan(FakeFile()), Error, "no input in column 1"); }
 
 }  // namespace

@@ -6,6 +6,9 @@
 namespace edge_kit {
 namespace {
 
+// The opt whose programs the patterns are written after; the exporter's own writer names it too.
+constexpr char kOptVersion[] = "v2.13-rc";
+
 std::string op_text(const Node& node) {
   return "op " + std::to_string(node.index) + " (" + node.op->type + "): ";
 }
@@ -127,7 +130,11 @@ int64_t Graph::feed_column(ValueId id) const {
 }
 
 void Graph::refuse(const std::string& problem) const {
-  throw Error(EK_ERR_UNSUPPORTED, file_.path() + ": " + problem +
+  // Before the op: where the versions differ, that is the likelier cause.
+  const std::string& opt = file_.opt_version();
+  const std::string versions =
+      opt == kOptVersion ? "" : "written by opt " + opt + ", this runtime follows " + kOptVersion + "; ";
+  throw Error(EK_ERR_UNSUPPORTED, file_.path() + ": " + versions + problem +
                                       ". This runtime runs the decoder programs that edge-kit export writes; "
                                       "export the model again");
 }
