@@ -8,7 +8,6 @@ TARGET = Target(
     name="arm",
     description="64-bit ARM board, server or Apple-silicon Mac",
     opt_place="arm",
-    kernel_target=4,
     machines=("aarch64", "arm64"),
     triple="aarch64-linux-gnu",
     isa_levels=("scalar",),

@@ -8,7 +8,6 @@ TARGET = Target(
     name="x86",
     description="x86-64 PC, server or Intel Mac",
     opt_place="x86",
-    kernel_target=2,
     machines=("x86_64", "amd64"),
     triple="x86_64-linux-gnu",
     isa_levels=("avx512-vnni", "avx-vnni", "avx2", "scalar"),

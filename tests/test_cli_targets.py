@@ -6,6 +6,7 @@ import platform
 
 import pytest
 
+import lite_runtime
 from edge_kit import targets
 from lite_runtime.errors import UnsupportedError, UsageError
 
@@ -15,8 +16,13 @@ def test_every_file_is_a_target():
     for name in targets.names():
         target = targets.get(name)
         assert target.name == name and target.opt_place in ("x86", "arm")
-        assert target.kernel_target == {"x86": 2, "arm": 4}[target.opt_place]
         assert target.isa_levels[-1] == "scalar"
+
+
+def test_this_machines_kernels_are_the_targets(native_library):
+    levels = targets.get(targets.default()).isa_levels
+    found = lite_runtime.available_isas()
+    assert found == [name for name in levels if name in found]
 
 
 @pytest.mark.parametrize(
