@@ -11,6 +11,8 @@ import contextlib
 import ctypes
 import threading
 
+import numpy as np
+
 from . import _native
 from .errors import UsageError
 from .generate import generate
@@ -71,6 +73,10 @@ class Session:
     def tokens(self) -> list:
         """The ids in the cache, in order."""
         return self._tokens.tolist()
+
+    def forward(self, ids) -> np.ndarray:
+        """Appends `ids` [T]; returns their logits, float32 [T, V]. `model.forward` takes several sessions."""
+        return self.model.forward([(self, ids, "all")])[0]
 
     def cut(self, n: int) -> None:
         """Keeps the first `n` tokens of the cache."""

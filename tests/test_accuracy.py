@@ -1,4 +1,4 @@
-"""The whole chain on real weights: the demo's INT8 file in the native runtime, against independent engines."""
+"""The whole chain on real weights: the demo's INT8 file in the native runtime, against other engines."""
 
 from __future__ import annotations
 
@@ -26,23 +26,13 @@ PROMPTS = (
 NEW_TOKENS = 64
 
 
-class NativeSession:
-    """The interface that `edge_kit.metrics` asks of an engine."""
-
-    def __init__(self, model):
-        self._model, self._session = model, model.session()
-
-    def forward(self, ids):
-        return self._model.forward([(self._session, ids, "all")])[0]
-
-
 def test_int8_runtime_is_close_to_fp32_on_real_weights(demo_nb, native_library):
     decoder = build_decoder(CheckpointTensors(open_checkpoint("demo"), "fp32"))
     comparison = Comparison()
     with lite_runtime.load(demo_nb) as model:
         for text in fixed_texts():
             ids = model.text.encode(text)
-            for _ in compare_text(comparison, DygraphSession(decoder), NativeSession(model), ids):
+            for _ in compare_text(comparison, DygraphSession(decoder), model.session(), ids):
                 pass
     report = comparison.report()
     print(report)
@@ -75,7 +65,7 @@ def test_greedy_text_is_equal_on_every_isa_and_in_the_executor(demo_nb, native_l
         with lite_runtime.load(demo_nb, mode=mode, isa=isa) as model:
             for prompt, (ids, expected) in zip(prompts, answers):
                 # One pass over prompt and answer: rows are bit-identical to those of one-by-one decoding.
-                session = NativeSession(model)
+                session = model.session()
                 if len(prompt) > 1:
                     session.forward(ids[: len(prompt) - 1])
                 found = session.forward(ids[len(prompt) - 1 : -1])
@@ -89,7 +79,7 @@ def test_greedy_text_is_equal_on_every_isa_and_in_the_executor(demo_nb, native_l
                 assert np.abs(found - expected).max() <= 1e-3 * largest.max()
         with lite_runtime.load(demo_nb, mode=mode, isa=isa) as model:
             if isa != "scalar" and mode == "int8":
-                ids, _ = greedy(NativeSession(model), prompts[0], NEW_TOKENS)
+                ids, _ = greedy(model.session(), prompts[0], NEW_TOKENS)
                 assert ids == answers[0][0]
 
 
@@ -100,15 +90,14 @@ def test_exact_runtime_agrees_with_stock_paddle_lite(demo_nb, native_library, st
     with lite_runtime.load(demo_nb, mode="exact") as model, StockModel(demo_nb) as stock:
         ids = model.text.encode(fixed_texts()[0])[:64]
         expected = stock.session().forward(ids)
-        found = NativeSession(model).forward(ids)
+        found = model.session().forward(ids)
     assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
 
 
 @pytest.mark.reference
 def test_fp32_dygraph_agrees_with_transformers_on_the_demo():
-    from reference_transformers import logits_of_gguf
-
     from edge_kit.export.checkpoint.fetch import SMOLLM2_GGUF, fetch
+    from reference_transformers import logits_of_gguf
 
     ids = list(range(1, 400, 7))
     expected = logits_of_gguf(*fetch(SMOLLM2_GGUF), ids)
@@ -118,9 +107,8 @@ def test_fp32_dygraph_agrees_with_transformers_on_the_demo():
 
 @pytest.mark.reference
 def test_fp32_dygraph_agrees_with_transformers_on_tiny(tmp_path):
-    from reference_transformers import logits_of_folder
-
     from edge_kit.export.checkpoint.save import write_hf_folder
+    from reference_transformers import logits_of_folder
 
     write_hf_folder(open_checkpoint("random:tiny"), tmp_path / "tiny")
     ids = list(range(3, 300, 5))

@@ -96,14 +96,6 @@ def _check_digest(path) -> bool:
     return written == model_digest(path)
 
 
-class _NativeSession:
-    def __init__(self, model):
-        self._model, self._session = model, model.session()
-
-    def forward(self, ids):
-        return self._model.forward([(self._session, ids, "all")])[0]
-
-
 def _compare(args, against: str, mode: str):
     import lite_runtime
     from edge_kit.metrics import Comparison, compare_text
@@ -115,7 +107,7 @@ def _compare(args, against: str, mode: str):
         comparison = Comparison()
         done, total = 0, sum(len(ids) for ids in texts)
         for ids in texts:
-            for n in compare_text(comparison, new_session(), _NativeSession(model), ids):
+            for n in compare_text(comparison, new_session(), model.session(), ids):
                 done += n
                 _show_progress(done, total)
         return comparison.report()
