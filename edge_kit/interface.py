@@ -20,11 +20,8 @@ class Interface:
     """
 
     def __init__(self, file: NbFile):
-        ops = file.program.ops
-        feeds = sorted((op.attr("col"), op.outputs["Out"][0]) for op in ops if op.type == "feed")
-        fetches = sorted((op.attr("col"), op.inputs["X"][0]) for op in ops if op.type == "fetch")
-        self.inputs = [name for _, name in feeds]
-        self.outputs = [name for _, name in fetches]
+        self.inputs = file.program.inputs
+        self.outputs = file.program.outputs
         self.past = self.inputs[3:]
         expected = [f"past_{kind}_{i}" for i in range(len(self.past) // 2) for kind in ("key", "value")]
         if (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import edge_kit
 
 
@@ -21,7 +19,3 @@ def build_manifest(checkpoint, summary, model_digest: str) -> dict:
         "max_position_embeddings": config.max_position_embeddings,
         "model_digest": model_digest,  # sha256 of all bytes before the bundle
     }
-
-
-def encode_manifest(manifest: dict) -> bytes:
-    return (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode("utf-8")

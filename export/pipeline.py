@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-import edge_kit
 from edge_kit import targets
 from edge_kit.nb.bundle import MANIFEST
 from edge_kit.nb.program import Program
 from edge_kit.nb.reader import NbFile
 from edge_kit.nb.writer import NbWriter
+from lite_runtime import machine
 from lite_runtime.errors import EdgeKitError, UnsupportedError, UsageError
 
 from . import lower, paddlelite, passes
 from .checkpoint import open_checkpoint
-from .manifest import build_manifest, encode_manifest
+from .checkpoint.file_kinds import to_json
+from .manifest import build_manifest
 from .progress import Progress
 from .tensors import CheckpointTensors, DygraphTensors, build_decoder
 from .trace import trace_program
@@ -54,10 +53,13 @@ class Summary:
     errors: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict:
+        """What `--json` prints."""
         return asdict(self)
 
 
-def export_model(model: str, target: str, quant: str, optimizer: str, out: str | None, progress: Progress) -> Summary:
+def export_model(
+    model: str, target: str, quant: str, optimizer: str, out: str | None, progress: Progress
+) -> Summary:
     """Exports `model` (folder, .gguf file, "demo" or "random:NAME") to one `.nb` file.
 
     `target` is a name in `edge_kit.targets`, `quant` "int8" or "fp32", `optimizer` "auto", "paddlelite" or
@@ -67,8 +69,8 @@ def export_model(model: str, target: str, quant: str, optimizer: str, out: str |
     opt = None if optimizer == "builtin" else paddlelite.find_opt()
     if optimizer == "paddlelite" and opt is None:
         raise UsageError(
-            "--optimizer paddlelite: no paddle_lite_opt found; install paddlelite==2.13rc0 in a Python 3.10 and set "
-            "EDGE_KIT_STOCK_PYTHON to it, or use --optimizer builtin"
+            "--optimizer paddlelite: no paddle_lite_opt found; install paddlelite==2.13rc0 in a Python "
+            "3.10 and set EDGE_KIT_STOCK_PYTHON to it, or use --optimizer builtin"
         )
     with progress.stage("open checkpoint"):
         checkpoint = open_checkpoint(model)
@@ -92,7 +94,7 @@ def export_model(model: str, target: str, quant: str, optimizer: str, out: str |
     def bundle(model_digest: str) -> dict[str, bytes]:
         digest.append(model_digest)
         manifest = build_manifest(checkpoint, summary, model_digest)
-        return {**checkpoint.files, MANIFEST: encode_manifest(manifest)}
+        return {**checkpoint.files, MANIFEST: to_json(manifest)}
 
     if opt is None:
         program = lower.lower_program(parsed, place)
@@ -132,15 +134,17 @@ def _check_optimized(file: NbFile, parsed) -> None:
 
 
 def _write(out: Path, program: Program, opt_version: str, parsed, array, bundle, progress: Progress) -> None:
-    """Writes the tensors in the order in which the program uses them, so that decoding reads front to back."""
+    """Writes the tensors in the order of their use in the program, so that decoding reads front to back."""
     passes.share_weight_scratch(program)
     with progress.stage("write .nb", _total_bytes(parsed)) as advance:
         with NbWriter(out, program, opt_version, bundle) as writer:
             for name in parsed.parameters_in_order_of_use():
                 dtype, shape = parsed.parameters[name]
                 data = array(name)
-                if not np.isfinite(data).all() if dtype == "float32" else False:
-                    raise UnsupportedError(f"tensor {name} holds NaN or infinite values; the checkpoint is damaged")
+                if dtype == "float32" and not np.isfinite(data).all():
+                    raise UnsupportedError(
+                        f"tensor {name} holds NaN or infinite values; the checkpoint is damaged"
+                    )
                 writer.add(name, dtype, shape, data)
                 advance(data.nbytes)
 
@@ -163,7 +167,7 @@ def _finish(summary: Summary, out: Path, digest: str, quant: str) -> None:
         summary.largest_error = summary.errors[summary.largest_error_tensor]
     if quant == "int8" and summary.parameters >= _INT8_SHARE_FROM and summary.int8_share < _INT8_SHARE:
         summary.warnings.append(
-            f"only {summary.int8_share:.1%} of the parameter bytes are int8, expected at least {_INT8_SHARE:.0%}"
+            f"only {summary.int8_share:.1%} of the parameter bytes are int8, "
+            f"expected at least {_INT8_SHARE:.0%}"
         )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    summary.peak_rss_bytes = peak if sys.platform == "darwin" else peak * 1024
+    summary.peak_rss_bytes = machine.peak_rss()

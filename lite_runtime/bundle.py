@@ -14,7 +14,7 @@ import zlib
 from .errors import FileFormatError
 
 # What zipfile raises for an archive that is not sound, or for no file at all.
-_UNSOUND = (
+UNSOUND = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
     OSError,
@@ -36,7 +36,7 @@ class Bundle:
         try:
             with zipfile.ZipFile(self.path) as archive:
                 self._names = frozenset(archive.namelist())
-        except _UNSOUND:
+        except UNSOUND:
             pass  # no archive behind the tensors; what else is wrong, opening the model says
 
     def __contains__(self, name: str) -> bool:
@@ -57,7 +57,7 @@ class Bundle:
                         f"{self.path}: {name} claims {size} bytes, expected at most {_MAX_MEMBER_BYTES}"
                     )
                 return archive.read(name)
-        except _UNSOUND as error:
+        except UNSOUND as error:
             raise FileFormatError(f"{self.path}: {name} behind the tensors is damaged: {error}") from None
 
     def read_json(self, name: str) -> dict:

@@ -64,10 +64,6 @@ class Text:
             self._token_bytes = TokenBytes(self.tokenizer)
         return StreamingDetokenizer(self._token_bytes)
 
-    @property
-    def has_template(self) -> bool:
-        return self._template_source is not None
-
     def render(self, messages, add_generation_prompt: bool = True, **variables) -> str:
         """The model's own chat template over messages, dicts with "role" and "content"."""
         from jinja2 import TemplateError

@@ -9,18 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 import zipfile
 from collections.abc import Mapping
 
 from edge_kit.nb.reader import NbFile
+from lite_runtime.bundle import UNSOUND
 from lite_runtime.errors import FileFormatError
 
 MANIFEST = "manifest.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal content gives equal bytes
 _CHUNK_BYTES = 1 << 22
-# What zipfile raises for an archive that is not sound.
-_DAMAGED = (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError, struct.error)
 
 
 def write_bundle(path, files: Mapping[str, bytes]) -> None:
@@ -62,7 +60,7 @@ def read_bundle(path) -> dict[str, bytes]:
             ):
                 raise zipfile.BadZipFile("its entries do not fit behind the tensors")
             return {entry.filename: archive.read(entry) for entry in entries}
-    except _DAMAGED as error:
+    except UNSOUND as error:
         raise FileFormatError(
             f"{path}: the bundle behind the last tensor (bytes {end} to {size}) is damaged or cut short: "
             f"{error}. Copy or download the file again."

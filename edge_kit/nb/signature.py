@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+GIT_LFS_POINTER = b"version https://git-lfs"
 _STARTS = (
-    (b"version https://git-lfs", "a git-LFS pointer: the content was not fetched (git lfs pull)"),
+    (GIT_LFS_POINTER, "a git-LFS pointer: the content was not fetched (git lfs pull)"),
     (b"PK\x03\x04", "a zip archive (a PyTorch checkpoint, a wheel?)"),
     (b"PK\x05\x06", "an empty zip archive"),
     (b"GGUF", "a GGUF checkpoint: export it with edge-kit export --model FILE"),
@@ -15,16 +16,22 @@ _STARTS = (
     (b"\x80\x04", "a Python pickle (a .pdparams or .bin checkpoint?)"),
     (b"\x89PNG", "a PNG picture"),
 )
-_MARKUP = re.compile(rb"\s*(<!doctype|<html|<head|<\?xml)", re.IGNORECASE)
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MARKUP = re.compile(rb"(\xef\xbb\xbf)?\s*(<!doctype|<html|<head|<\?xml)", re.IGNORECASE)
+
+
+def is_web_page(head: bytes) -> bool:
+    """Whether a file begins like HTML or XML, behind a byte order mark or not."""
+    return bool(_MARKUP.match(head))
 
 
 def name_content(head: bytes, size: int) -> str:
     """What a file of `size` bytes that begins with `head` (64 bytes are enough) seems to be."""
     if size == 0:
         return "an empty file: the download or copy did not happen"
-    head = head[3:] if head.startswith(b"\xef\xbb\xbf") else head
-    if _MARKUP.match(head):
+    if is_web_page(head):
         return "a web page: the download got an error or a login page instead of the file"
+    head = head[3:] if head.startswith(_BYTE_ORDER_MARK) else head
     for start, name in _STARTS:
         if head.startswith(start):
             return name

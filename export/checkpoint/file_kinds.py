@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from edge_kit.nb.signature import GIT_LFS_POINTER, is_web_page
 from lite_runtime.errors import FileFormatError
 
 
@@ -14,12 +15,11 @@ def reject_impostor(path: Path) -> None:
         head = file.read(512)
     if not head:
         raise FileFormatError(f"{path}: the file is empty; download it again")
-    if head.startswith(b"version https://git-lfs"):
+    if head.startswith(GIT_LFS_POINTER):
         raise FileFormatError(
             f"{path}: this is a git-LFS pointer, not the file itself; run `git lfs pull` in that repository"
         )
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if text.startswith((b"<!doctype", b"<html", b"<head", b"<?xml")):
+    if is_web_page(head):
         raise FileFormatError(
             f"{path}: this is an HTML page, not the file itself (a download that failed or needs a login)"
         )
