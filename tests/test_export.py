@@ -101,8 +101,9 @@ def test_both_writers_write_the_same_tensors_aligned(tmp_path, stock_python):
 
 
 def test_dygraph_int8_agrees_with_the_file(tmp_path):
-    from edge_kit.executor import Executor
     from edge_kit.export.evaluate import checkpoint_logits
+
+    from edge_kit.executor import Executor
 
     export(tmp_path / "tiny.nb")
     ids = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -121,12 +122,26 @@ def test_bundle_and_manifest(tmp_path):
     assert str(tmp_path) not in str(manifest)
 
 
+def test_too_few_int8_bytes_are_reported(tmp_path, monkeypatch):
+    assert export(tmp_path / "tiny.nb").warnings == []
+    monkeypatch.setattr(pipeline, "_INT8_SHARE_FROM", 1000)  # its norms and scales weigh more
+    summary = export(tmp_path / "tiny.nb")
+    assert summary.int8_share < 0.99
+    assert summary.warnings == [
+        f"only {summary.int8_share:.1%} of the parameter bytes are int8, expected at least 99%"
+    ]
+
+
 def test_all_expanded_weights_share_one_variable(tmp_path):
     export(tmp_path / "tiny.nb")
     with NbFile(tmp_path / "tiny.nb") as file:
         program = file.program
         parameters = {var.name for var in program.vars if var.persistable}
-        casts = {op.outputs["Out"][0] for op in program.ops if op.type == "cast" and op.inputs["X"][0] in parameters}
+        casts = {
+            op.outputs["Out"][0]
+            for op in program.ops
+            if op.type == "cast" and op.inputs["X"][0] in parameters
+        }
         assert casts == {"weight.cast"}
         # Every name that an op reads was written before, is a parameter, or is fed.
         known = set(parameters)
@@ -138,7 +153,9 @@ def test_all_expanded_weights_share_one_variable(tmp_path):
 def test_preflight_names_op_and_layer():
     parsed = trace_program(open_checkpoint("random:tiny").config, "int8")
     next(op for op in parsed.ops if op.type == "silu").type = "swiglu"
-    with pytest.raises(UnsupportedError, match=r"target arm.*\n.*swiglu, in or after layers\.0\.mlp\.gate_proj"):
+    with pytest.raises(
+        UnsupportedError, match=r"target arm.*\n.*swiglu, in or after layers\.0\.mlp\.gate_proj"
+    ):
         lower.preflight(parsed, "arm")
 
 
@@ -177,7 +194,10 @@ def test_an_opt_that_writes_nothing_is_reported(tmp_path, monkeypatch, script):
 
 def test_an_opt_that_changes_a_tensor_is_reported(tmp_path, monkeypatch):
     export(tmp_path / "fp32.nb", quant="fp32")
-    opt = fake_opt(tmp_path, f'for a; do case "$a" in --optimize_out=*) cp "{tmp_path}/fp32.nb" "${{a#*=}}.nb";; esac; done')
+    opt = fake_opt(
+        tmp_path,
+        f'for a; do case "$a" in --optimize_out=*) cp "{tmp_path}/fp32.nb" "${{a#*=}}.nb";; esac; done',
+    )
     monkeypatch.setattr("edge_kit.export.paddlelite.find_opt", lambda: opt)
     with pytest.raises(EdgeKitError, match="embed_tokens.weight is float32"):
         export(tmp_path / "tiny.nb", optimizer="paddlelite")
