@@ -22,8 +22,8 @@ _TAYLOR = [np.float32(1) / np.float32(n) for n in (5040, 720, 120, 24, 6, 2, 1, 
 
 
 def fma(a, b, c):
-    """a * b + c with one rounding. fp64 holds the product exactly; its own rounding of the sum, 29 bits finer,
-    moves the result in about one case of 2^29."""
+    """a * b + c with one rounding. fp64 holds the product exactly; its own rounding of the sum, 29 bits
+    finer, moves the result in about one case of 2^29."""
     return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float32)
 
 

@@ -299,6 +299,7 @@ class Executor:
             known.add(op.outputs["Out"][0])
 
     def session(self) -> Session:
+        """A new, empty one."""
         return Session(self)
 
     def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

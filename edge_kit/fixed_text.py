@@ -14,6 +14,7 @@ NAMES = ("english.txt", "chinese.txt", "code.txt")
 
 
 def folder() -> Path:
+    """Where the texts lie: in the installed package, else in the checkout."""
     package = Path(__file__).resolve().parent
     installed = package / "evaldata"
     return installed if installed.is_dir() else package.parent / "tests" / "data"

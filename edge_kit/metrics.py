@@ -87,6 +87,7 @@ class Comparison:
         self._magnitude = np.maximum(self._magnitude, magnitude.max())
 
     def report(self) -> Report:
+        """The metrics of all that was added."""
         reference = float(np.exp(self._loss_reference / max(self._predicted, 1)))
         candidate = float(np.exp(self._loss_candidate / max(self._predicted, 1)))
         return Report(

@@ -143,6 +143,7 @@ class StockModel:
         return answer
 
     def session(self) -> StockSession:
+        """A new, empty one."""
         self._n_sessions += 1
         return StockSession(self, self._n_sessions)
 

@@ -58,6 +58,8 @@ class Int8Linear(nn.Layer):
 
 
 class FloatEmbedding(nn.Layer):
+    """Rows of an fp32 table [N, K]."""
+
     def __init__(self, n: int, k: int):
         super().__init__()
         self.weight = _parameter(self, [n, k])
@@ -91,6 +93,8 @@ class Int8Embedding(nn.Layer):
 
 
 class RMSNorm(nn.Layer):
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis [K]."""
+
     def __init__(self, k: int, eps: float):
         super().__init__()
         self.eps = eps
@@ -123,6 +127,8 @@ def apply_rotary(x, cos, sin):
 
 
 class Attention(nn.Layer):
+    """Grouped-query attention: x [T, hidden] and past [KV, P, D] -> [T, hidden], key, value [KV, S, D]."""
+
     def __init__(self, config, linear):
         super().__init__()
         self.n_heads, self.n_kv_heads, self.dim = config.n_heads, config.n_kv_heads, config.head_dim
@@ -154,6 +160,8 @@ class Attention(nn.Layer):
 
 
 class MLP(nn.Layer):
+    """SwiGLU: down(silu(gate(x)) * up(x))."""
+
     def __init__(self, config, linear):
         super().__init__()
         self.gate_proj = linear(config.hidden_size, config.intermediate_size, False)
@@ -165,6 +173,8 @@ class MLP(nn.Layer):
 
 
 class DecoderLayer(nn.Layer):
+    """Attention and MLP, each behind a norm and added to the residual stream."""
+
     def __init__(self, config, linear):
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)

@@ -10,9 +10,20 @@ from lite_runtime.errors import UnsupportedError
 from .paddle_program import DTYPES, ParsedProgram
 
 # Fields of framework.proto's OpDesc.Attr by attribute type; these are all that the decoder's ops use.
-_SCALARS = {AttrType.INT: "i", AttrType.FLOAT: "f", AttrType.STRING: "s", AttrType.BOOLEAN: "b", AttrType.LONG: "l"}
-_LISTS = {AttrType.INTS: "ints", AttrType.FLOATS: "floats", AttrType.STRINGS: "strings", AttrType.LONGS: "longs",
-          AttrType.BOOLEANS: "bools"}  # fmt: skip
+_SCALARS = {
+    AttrType.INT: "i",
+    AttrType.FLOAT: "f",
+    AttrType.STRING: "s",
+    AttrType.BOOLEAN: "b",
+    AttrType.LONG: "l",
+}
+_LISTS = {
+    AttrType.INTS: "ints",
+    AttrType.FLOATS: "floats",
+    AttrType.STRINGS: "strings",
+    AttrType.LONGS: "longs",
+    AttrType.BOOLEANS: "bools",
+}
 _FETCH_FLOAT = 1  # PRECISION(kFloat): what fetch hands out
 
 
@@ -27,8 +38,8 @@ def preflight(parsed: ParsedProgram, target: str) -> None:
             lacking.append(f"  {op.type}, in or after {layer}")
     if lacking:
         raise UnsupportedError(
-            f"target {target}: Paddle Lite has no kernel that this kit knows for {len(lacking)} op(s) of the model:\n"
-            + "\n".join(lacking)
+            f"target {target}: Paddle Lite has no kernel that this kit knows for {len(lacking)} op(s) of the "
+            "model:\n" + "\n".join(lacking)
             + "\nSpell these layers in ops listed in edge_kit/nb/kernels.py."
         )
 
@@ -63,7 +74,9 @@ def _lower_attr(op_type: str, attr) -> Attr:
         return Attr(kind, getattr(attr, _SCALARS[kind]))
     if kind in _LISTS:
         return Attr(kind, list(getattr(attr, _LISTS[kind])))
-    raise UnsupportedError(f"op {op_type}: attribute {attr.name} has the type {kind.name}, which a .nb file lacks")
+    raise UnsupportedError(
+        f"op {op_type}: attribute {attr.name} has the type {kind.name}, which a .nb file lacks"
+    )
 
 
 def _lower_var(var) -> Var:

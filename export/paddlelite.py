@@ -17,7 +17,7 @@ _TIMEOUT_SECONDS = 1800
 
 
 def find_opt() -> str | None:
-    """The `paddle_lite_opt` to use: beside the Python in EDGE_KIT_STOCK_PYTHON, beside this one, or on PATH."""
+    """The `paddle_lite_opt` to use: beside EDGE_KIT_STOCK_PYTHON, beside this Python, or on PATH."""
     pythons = [os.environ.get("EDGE_KIT_STOCK_PYTHON"), sys.executable]
     beside = [Path(python).parent / "paddle_lite_opt" for python in pythons if python]
     return next((str(path) for path in beside if path.exists()), None) or shutil.which("paddle_lite_opt")
@@ -29,7 +29,9 @@ def write_params(path: Path, parsed, tensors, progress) -> None:
     Each is u32 version = 0, u64 LoD levels = 0, u32 tensor version = 0, i32 length of the TensorDesc message,
     that message, the data (Paddle's SerializeToStream in paddle/fluid/framework/lod_tensor.cc).
     """
-    described = {var.name: var.type.dense_tensor.tensor for var in parsed.vars if var.name in parsed.parameters}
+    described = {
+        var.name: var.type.dense_tensor.tensor for var in parsed.vars if var.name in parsed.parameters
+    }
     with open(path, "wb") as file:
         for name in sorted(described):
             message = described[name].SerializeToString()
@@ -40,7 +42,7 @@ def write_params(path: Path, parsed, tensors, progress) -> None:
 
 
 def run_opt(opt: str, folder: Path, model: Path, params: Path, place: str) -> Path:
-    """Optimizes into `folder` and gives the path of the `.nb`; EdgeKitError with opt's own words if it fails."""
+    """Optimizes into `folder`; gives the path of the `.nb`, or EdgeKitError with opt's own words."""
     out = folder / "optimized"
     command = [
         opt,
@@ -58,7 +60,9 @@ def run_opt(opt: str, folder: Path, model: Path, params: Path, place: str) -> Pa
     except OSError as error:
         raise UnsupportedError(f"{opt} cannot be run: {error.strerror}; use --optimizer builtin") from None
     except subprocess.TimeoutExpired:
-        raise EdgeKitError(f"{opt} did not end within {_TIMEOUT_SECONDS} s; use --optimizer builtin") from None
+        raise EdgeKitError(
+            f"{opt} did not end within {_TIMEOUT_SECONDS} s; use --optimizer builtin"
+        ) from None
     result = folder / "optimized.nb"
     # opt ends with 0 after some failures: only the file itself tells.
     if done.returncode != 0 or not result.exists():

@@ -11,8 +11,8 @@ _SCRATCH = {"cast": "weight.cast", "transpose2": "weight.transposed", "reshape2"
 def share_weight_scratch(program: Program) -> None:
     """Lets all expanded weights (cast, transposed, reshaped) use one variable per op.
 
-    The stock runtime keeps the output of every cast of a parameter: on the flagship 7 GB of fp32. Each expanded
-    weight is read once, by the matmul that follows, so one set of variables serves all of them.
+    The stock runtime keeps the output of every cast of a parameter: on the flagship 7 GB of fp32. Each
+    expanded weight is read once, by the matmul that follows, so one set of variables serves all of them.
     """
     parameters = {var.name for var in program.vars if var.persistable}
     renamed: dict[str, str] = {}
@@ -32,7 +32,9 @@ def share_weight_scratch(program: Program) -> None:
 
 def _keep_used_variables(program: Program) -> None:
     """Drops variables that no op names, adds those that it names anew (fp32, any shape)."""
-    used = {n for op in program.ops for side in (op.inputs, op.outputs) for names in side.values() for n in names}
+    used = {
+        n for op in program.ops for side in (op.inputs, op.outputs) for names in side.values() for n in names
+    }
     program.vars = [var for var in program.vars if var.name in used]
     declared = {var.name for var in program.vars}
     program.vars += [

@@ -12,6 +12,7 @@ _PADDLE_VERSIONS = ("3.0", "3.1")  # later ones can no longer write a program th
 
 
 def missing_distributions() -> list[str]:
+    """What pip would have to install, by name."""
     return [name for module, name in MODULES.items() if importlib.util.find_spec(module) is None]
 
 
@@ -25,6 +26,6 @@ def check() -> None:
     version = metadata.version("paddlepaddle")
     if not version.startswith(_PADDLE_VERSIONS):
         raise UnsupportedError(
-            f"export needs paddlepaddle 3.0 or 3.1, found {version}: later versions write programs that Paddle Lite "
-            "cannot read; pip install paddlepaddle==3.1.1"
+            f"export needs paddlepaddle 3.0 or 3.1, found {version}: later versions write programs that "
+            "Paddle Lite cannot read; pip install paddlepaddle==3.1.1"
         )

@@ -27,9 +27,11 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--model",
         default="demo",
-        help="a Hugging Face folder, a .gguf file, demo (SmolLM2-135M-Instruct) or random:NAME (default: demo)",
+        help="a Hugging Face folder, a .gguf file, random:NAME, or demo (SmolLM2-135M-Instruct, the default)",
     )
-    parser.add_argument("--target", default=targets.default(), choices=targets.names(), help="default: this machine's")
+    parser.add_argument(
+        "--target", default=targets.default(), choices=targets.names(), help="default: this machine's"
+    )
     parser.add_argument("--quant", default="int8", choices=["int8", "fp32"])
     parser.add_argument(
         "--optimizer",
@@ -61,7 +63,9 @@ def _print_summary(summary) -> None:
         print("largest quantization error per tensor, as a share of its largest value:")
         for name, error in summary.errors.items():
             print(f"  {error:.5f}  {name}")
-    print(f"wrote {summary.out}: {summary.file_bytes / 1e6:.1f} MB, {summary.parameters / 1e6:.1f} M parameters")
+    print(
+        f"wrote {summary.out}: {summary.file_bytes / 1e6:.1f} MB, {summary.parameters / 1e6:.1f} M parameters"
+    )
     print(
         f"  target {summary.target}, {summary.quant}, optimizer {summary.optimizer}, "
         f"int8 share {summary.int8_share:.2%}, {sum(summary.seconds.values()):.1f} s, "

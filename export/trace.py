@@ -53,7 +53,9 @@ def _serialize(static) -> bytes:
     feeds = [v for v in paddle.utils.flatten(concrete.inputs) if hasattr(v, "desc") and not v.persistable]
     paddle.enable_static()
     try:
-        program = paddle.static.normalize_program(concrete.main_program, feeds, paddle.utils.flatten(concrete.outputs))
+        program = paddle.static.normalize_program(
+            concrete.main_program, feeds, paddle.utils.flatten(concrete.outputs)
+        )
     finally:
         paddle.disable_static()
     return program.desc.serialize_to_string()

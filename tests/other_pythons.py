@@ -1,8 +1,8 @@
-"""Installs the kit's wheel, with its base dependencies alone, into every other Python 3.9 to 3.13 of this machine.
+"""Installs the kit's wheel, with its base dependencies alone, into every other Python 3.9 to 3.13 here.
 
-One wheel is built and serves them all. Each must import both packages, bring no module that is not the kit's to
-the path, and give the same checksum in runtime_smoke.py as the Python that runs this script (which needs the
-export extra). Exits with 1 if one does not. A version that is not on the machine is reported as not run.
+One wheel is built and serves them all. Each must import both packages, bring no module that is not the kit's
+to the path, and give the same checksum in runtime_smoke.py as the Python that runs this script (which needs
+the export extra). Exits with 1 if one does not. A version that is not on the machine is reported as not run.
 """
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """lite_runtime/build.py: what it builds, what it leaves alone, and what it says when it cannot."""
+
 from __future__ import annotations
 
 import ctypes
@@ -16,10 +17,12 @@ from lite_runtime import build
 BUILD = Path(build.__file__)
 
 SOURCES = {
-    "src/api/api.cc": '#include "edge_kit.h"\nextern "C" uint32_t ek_abi_version(void) { return EK_ABI_VERSION; }\n',
+    "src/api/api.cc": '#include "edge_kit.h"\n'
+    'extern "C" uint32_t ek_abi_version(void) { return EK_ABI_VERSION; }\n',
     "src/kernels/one.h": "#define ONE 1\n",
     "src/kernels/one.cc": '#include "kernels/one.h"\nint one() { return ONE + FROM_FLAGS; }\n',
-    "src/kernels/flags.txt": "# file arch flags\none.cc any -DFROM_FLAGS=6\none.cc other_cpu -DFROM_FLAGS=no\n",
+    "src/kernels/flags.txt": "# file arch flags\n"
+    "one.cc any -DFROM_FLAGS=6\none.cc other_cpu -DFROM_FLAGS=no\n",
 }
 
 
@@ -36,8 +39,13 @@ def tree(tmp_path):
 
 
 def run_build(package, *arguments, **environment):
-    return subprocess.run([sys.executable, str(package / "build.py"), *arguments], capture_output=True, text=True,
-                          env={**os.environ, **environment}, timeout=300)
+    return subprocess.run(
+        [sys.executable, str(package / "build.py"), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=300,
+    )
 
 
 def library_of(package) -> Path:
@@ -90,7 +98,9 @@ def test_a_failed_build_keeps_the_library_and_shows_the_compilers_message(tree):
 
 
 def test_an_undefined_function_fails_the_link(tree):
-    (tree / "src/api/more.cc").write_text('int nowhere();\nextern "C" int ek_more(void) { return nowhere(); }\n')
+    (tree / "src/api/more.cc").write_text(
+        'int nowhere();\nextern "C" int ek_more(void) { return nowhere(); }\n'
+    )
     done = run_build(tree)
     assert done.returncode == 2
     assert "nowhere" in done.stderr
@@ -109,7 +119,9 @@ def test_sanitized_library_does_not_replace_the_other(tree):
 def test_native_tests_are_run_and_a_failure_is_named(tree):
     tests = tree.parent / "tests" / "native"
     tests.mkdir(parents=True)
-    (tests / "good_test.cc").write_text('#include "edge_kit.h"\nint main() { return ek_abi_version() != 1; }\n')
+    (tests / "good_test.cc").write_text(
+        '#include "edge_kit.h"\nint main() { return ek_abi_version() != 1; }\n'
+    )
     assert run_build(tree, "run-tests").returncode == 0
     (tests / "bad_test.cc").write_text("int main() { return 3; }\n")
     done = run_build(tree, "run-tests")
@@ -120,14 +132,20 @@ def test_native_tests_are_run_and_a_failure_is_named(tree):
 
 def test_no_compiler_is_one_message(tree):
     # -S hides the ziglang wheel, should it be installed.
-    done = subprocess.run([sys.executable, "-S", str(tree / "build.py")], capture_output=True, text=True,
-                          env={"PATH": "/nonexistent"})
+    done = subprocess.run(
+        [sys.executable, "-S", str(tree / "build.py")],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/nonexistent"},
+    )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "no C++ compiler found" in done.stderr and "pip install ziglang" in done.stderr
 
 
-@pytest.mark.parametrize(("cxx", "message"), [("no-such-compiler", "cannot be started"), ("true", "names no machine")])
+@pytest.mark.parametrize(
+    ("cxx", "message"), [("no-such-compiler", "cannot be started"), ("true", "names no machine")]
+)
 def test_a_bad_cxx_is_named(tree, cxx, message):
     done = run_build(tree, CXX=cxx)
     assert done.returncode == 2
@@ -149,17 +167,26 @@ def test_the_library_is_of_this_version(native_library):
 
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("nm"), reason="reads ELF with nm")
 def test_the_library_exports_only_its_c_api(native_library):
-    listing = subprocess.run(["nm", "-D", "--defined-only", str(native_library)], capture_output=True, text=True)
+    listing = subprocess.run(
+        ["nm", "-D", "--defined-only", str(native_library)], capture_output=True, text=True
+    )
     names = {line.split()[-1] for line in listing.stdout.splitlines()}
     header = (BUILD.parent / "include" / "edge_kit.h").read_text()
-    declared = {part.split("(")[0].split()[-1].lstrip("*") for part in header.split("EK_API ")[1:] if "(" in part}
+    declared = {
+        part.split("(")[0].split()[-1].lstrip("*") for part in header.split("EK_API ")[1:] if "(" in part
+    }
     assert names == {name for name in declared if name.startswith("ek_")}
 
 
 @pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-g++"), reason="no aarch64-linux-gnu-g++")
 def test_the_core_compiles_for_aarch64_without_a_warning(tmp_path):
-    done = subprocess.run([sys.executable, str(BUILD), "--out", str(tmp_path)], capture_output=True, text=True,
-                          env={**os.environ, "CXX": "aarch64-linux-gnu-g++"}, timeout=900)
+    done = subprocess.run(
+        [sys.executable, str(BUILD), "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CXX": "aarch64-linux-gnu-g++"},
+        timeout=900,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert (tmp_path / "libedge_kit.so").read_bytes()[18] == 183  # ELF's number for aarch64

@@ -73,7 +73,9 @@ def _bandwidth_line(available) -> None:
     memory = np.ones(size, np.uint8)
     result = ctypes.c_double()
     _native.check(_native.library().ek_read_bandwidth(memory.ctypes.data, size, 0, ctypes.byref(result)))
-    _line("bandwidth", f"{result.value / 1e9:.2f} GB/s read from {_gigabytes(size)}, with the default threads")
+    _line(
+        "bandwidth", f"{result.value / 1e9:.2f} GB/s read from {_gigabytes(size)}, with the default threads"
+    )
 
 
 def _file_lines(path: str) -> None:
@@ -104,7 +106,9 @@ def _export_lines() -> None:
         _line("", "to export models: pip install 'edge-kit[export]'")
     _line("", f"paddle_lite_opt {paddlelite.find_opt() or 'not found: the built-in writer is used'}")
     python = os.environ.get("EDGE_KIT_STOCK_PYTHON")
-    _line("", f"stock Paddle Lite for 'verify --against stock': {python or 'EDGE_KIT_STOCK_PYTHON is not set'}")
+    _line(
+        "", f"stock Paddle Lite for 'verify --against stock': {python or 'EDGE_KIT_STOCK_PYTHON is not set'}"
+    )
 
 
 def _version(package: str):

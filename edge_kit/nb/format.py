@@ -29,6 +29,8 @@ KERNEL_ATTRIBUTE = "__@kernel_type_attr@__"  # "op/alias/target/precision/layout
 
 
 class AttrType(enum.IntEnum):
+    """Types of an op's attribute."""
+
     INT = 0
     FLOAT = 1
     STRING = 2
@@ -91,6 +93,9 @@ class Target(enum.IntEnum):
     HOST = 1
     X86 = 2
     ARM = 4
+
+
+# The slots of each table.
 
 
 class ProgramDesc:

@@ -60,6 +60,8 @@ _KNOWN_KEYS = {
 
 
 class GgufFile(Checkpoint):
+    """A Llama or Qwen2 model in one GGUF. `name` in place of the file's own."""
+
     def __init__(self, path: Path, name: Optional[str] = None):
         reject_impostor(path)
         self.path = path

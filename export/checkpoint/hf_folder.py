@@ -21,6 +21,8 @@ _DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 
 class HfFolder(Checkpoint):
+    """A Llama or Qwen2 model as `save_pretrained` or a Hub download leaves it."""
+
     def __init__(self, folder: Path):
         if not (folder / "config.json").exists():
             raise FileFormatError(

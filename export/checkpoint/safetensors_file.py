@@ -25,6 +25,8 @@ _FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 @dataclass(frozen=True)
 class TensorEntry:
+    """Where a tensor lies; `dtype` as the format spells it ("BF16")."""
+
     dtype: str
     shape: tuple[int, ...]
     offset: int  # bytes from the start of the file
