@@ -38,7 +38,7 @@ class TokenBytes:
 
     def __call__(self, token: int) -> bytes:
         """Empty for a special token, and for an id of the padded vocabulary that stands for nothing."""
-        piece = None if token in self._special else self._tokenizer.id_to_token(token)
+        piece = None if token < 0 or token in self._special else self._tokenizer.id_to_token(token)
         return b"" if piece is None else self._convert(piece)
 
     def _byte_level(self, piece: str) -> bytes:

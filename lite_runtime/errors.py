@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import operator
 
 
 class EdgeKitError(Exception):
@@ -31,6 +32,17 @@ class MemoryLimitError(EdgeKitError):
 
 class CancelledError(EdgeKitError):
     """The call was cancelled from another thread."""
+
+
+def whole_number(name: str, value, low: int, high: int) -> int:
+    """`value` as an int; UsageError unless it is a whole number (NumPy's too) from `low` to `high`."""
+    try:
+        number = low - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = low - 1
+    if not low <= number <= high:
+        raise UsageError(f"{name} {value!r}, expected a whole number from {low} to {high}")
+    return number
 
 
 def did_you_mean(word: str, words) -> str:

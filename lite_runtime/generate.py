@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import math
+import numbers
+import sys
 import time
 from dataclasses import dataclass
 from typing import Optional
 
 from . import _native
-from .errors import CancelledError, ContextFullError, UsageError
+from .errors import CancelledError, ContextFullError, UsageError, whole_number
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,13 @@ def generate(
     )
     if max_new_tokens is None:
         max_new_tokens = model.generation_config.get("max_new_tokens")
-    if max_new_tokens is not None and max_new_tokens < 1:
-        raise UsageError(f"max_new_tokens {max_new_tokens}, expected at least 1")
-    stops = [stop] if isinstance(stop, str) else list(stop or [])
-    if not all(isinstance(text, str) and text for text in stops):
+    if max_new_tokens is None:
+        max_new_tokens = model.info.n_ctx
+    else:
+        max_new_tokens = whole_number("max_new_tokens", max_new_tokens, 1, sys.maxsize)
+    stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
+    several = isinstance(stops, (list, tuple, set, frozenset))
+    if not several or not all(isinstance(text, str) and text for text in stops):
         raise UsageError(f"stop {stop!r}, expected a text or several, none of them empty")
     if isinstance(prompt, str):
         prompt = model.text.encode(prompt, bos=len(session) == 0)
@@ -94,8 +98,7 @@ def generate(
             f"new), the limit is {model.info.n_ctx}: shorten it, or load the model with a larger n_ctx"
         )
     detokenizer = model.text.detokenizer() if stops or "tokenizer.json" in model.bundle else None
-    limit = max_new_tokens or model.info.n_ctx
-    return _stream(session, ids, limit, sampling, detokenizer, StopMatcher(stops))
+    return _stream(session, ids, max_new_tokens, sampling, detokenizer, StopMatcher(stops))
 
 
 def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher):
@@ -156,7 +159,8 @@ def make_sampling(
 ) -> _native.Sampling:
     """Sampling parameters with the defaults of a generation_config; UsageError for one out of its range."""
     if temperature is None:
-        temperature = config.get("temperature", 1.0) if config.get("do_sample") else 0.0
+        configured = config.get("temperature")
+        temperature = (1.0 if configured is None else configured) if config.get("do_sample") else 0.0
     values = {"temperature": temperature}
     for name, given, off in (
         ("top_k", top_k, 0),
@@ -168,18 +172,16 @@ def make_sampling(
         values[name] = given if given is not None else configured if configured is not None else off
     for name, low, high in (
         ("temperature", 0, 1e6),
-        ("top_k", 0, 2**31 - 1),
         ("top_p", 0, 1),
         ("min_p", 0, 1),
         ("repetition_penalty", 1e-6, 1e6),
     ):
         value = values[name]
-        if not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high:
+        if not isinstance(value, numbers.Real) or not low <= value <= high:  # a NaN is in no range
             raise UsageError(f"{name} {value!r}, expected a number from {low:g} to {high:g}")
-    if not 0 <= seed < 2**64:
-        raise UsageError(f"seed {seed}, expected an integer from 0 to 2^64 - 1")
-    values["top_k"] = int(values["top_k"])
-    return _native.Sampling(struct_size=ctypes.sizeof(_native.Sampling), seed=seed, **values)
+    values["top_k"] = whole_number("top_k", values["top_k"], 0, 2**31 - 1)
+    values["seed"] = whole_number("seed", seed, 0, 2**64 - 1)
+    return _native.Sampling(struct_size=ctypes.sizeof(_native.Sampling), **values)
 
 
 def sample(logits, sampling: _native.Sampling, history, position: int) -> int:

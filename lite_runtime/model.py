@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _native, machine
 from .bundle import Bundle
-from .errors import UsageError
+from .errors import FileFormatError, UsageError, whole_number
 from .session import Session
 from .text import Text
 
@@ -48,16 +48,29 @@ def load(path, n_threads=None, n_ctx=None, mode: str = "int8", isa=None) -> Mode
 
     Raises FileFormatError, UnsupportedError, MemoryLimitError, UsageError.
     """
-    if mode not in _native.MODES:
+    if not isinstance(mode, str) or mode not in _native.MODES:
         raise UsageError(f"mode '{mode}', expected one of {', '.join(_native.MODES)}")
-    for name, value in (("n_threads", n_threads), ("n_ctx", n_ctx)):
-        if value is not None and not 1 <= value < 2**31:
-            raise UsageError(f"{name} {value}, expected at least 1")
-    path = os.fspath(path)
+    n_threads, n_ctx = (
+        None if value is None else whole_number(name, value, 1, 2**31 - 1)
+        for name, value in (("n_threads", n_threads), ("n_ctx", n_ctx))
+    )
+    if isa is not None and not isinstance(isa, str):
+        raise UsageError(f"isa {isa!r}, expected a name of lite_runtime.available_isas()")
+    path = _file_path(path)
     # Decoding reads every weight for every token: a file that does not stay in memory is useless.
     size = os.path.getsize(path) if os.path.isfile(path) else 0
     machine.require_memory(size, f"{path}: the model")
     return Model(path, n_threads, n_ctx, mode, isa)
+
+
+def _file_path(path) -> str:
+    try:
+        text = os.fsdecode(path)
+        if b"\0" in os.fsencode(text):  # C would end the name there and open another file
+            raise ValueError("it holds a zero byte")
+        return text
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"path {path!r} cannot name a file: {error}") from None
 
 
 class Model:
@@ -101,7 +114,7 @@ class Model:
     def _default_context(self) -> int:
         for source in (self.config, self.manifest):
             limit = source.get("max_position_embeddings")
-            if isinstance(limit, int) and limit > 0:
+            if type(limit) is int and limit > 0:  # true is no number
                 return min(limit, MAX_DEFAULT_CONTEXT)
         return MAX_DEFAULT_CONTEXT
 
@@ -124,7 +137,13 @@ class Model:
         for source in (self.generation_config, self.config):
             found = source.get("eos_token_id")
             if found is not None:
-                return frozenset(found if isinstance(found, list) else [found])
+                ids = found if isinstance(found, list) else [found]
+                if not all(type(i) is int for i in ids):
+                    raise FileFormatError(
+                        f"{self.path}: eos_token_id {found!r} in its configuration, "
+                        "expected a token id or several"
+                    )
+                return frozenset(ids)
         if "tokenizer.json" in self.bundle and self.text.eos_id is not None:
             return frozenset([self.text.eos_id])
         return frozenset()
@@ -143,9 +162,7 @@ class Model:
         None ("none"), owned by the caller. On failure no cache has changed. Raises ContextFullError,
         CancelledError, UsageError.
         """
-        segments = [self._check_segment(*segment) for segment in segments]
-        if not segments or len({id(session) for session, _, _ in segments}) != len(segments):
-            raise UsageError("a forward takes at least one segment, and each session once")
+        segments = self._check_segments(segments)
         rows = [{"none": 0, "last": 1, "all": len(ids)}[logits] for _, ids, logits in segments]
         out = np.empty((sum(rows), self.info.n_vocab), np.float32)
         with self._use() as model, contextlib.ExitStack() as stack:
@@ -171,12 +188,21 @@ class Model:
             row += count
         return results
 
-    def _check_segment(self, session, ids, logits):
-        if session.model is not self:
-            raise UsageError("the session belongs to another model")
-        if logits not in _native.LOGITS:
-            raise UsageError(f"logits '{logits}', expected one of {', '.join(_native.LOGITS)}")
-        return session, self.check_ids(ids), logits
+    def _check_segments(self, segments) -> list:
+        try:
+            segments = [(session, ids, logits) for session, ids, logits in segments]
+        except (TypeError, ValueError):
+            raise UsageError('expected segments [(session, ids, "last" | "all" | "none"), …]') from None
+        for session, _, logits in segments:
+            if not isinstance(session, Session):
+                raise UsageError(f"{session!r} in a segment, expected a session")
+            if session.model is not self:
+                raise UsageError("the session belongs to another model")
+            if not isinstance(logits, str) or logits not in _native.LOGITS:
+                raise UsageError(f"logits '{logits}', expected one of {', '.join(_native.LOGITS)}")
+        if not segments or len({id(session) for session, _, _ in segments}) != len(segments):
+            raise UsageError("a forward takes at least one segment, and each session once")
+        return [(session, self.check_ids(ids), logits) for session, ids, logits in segments]
 
     def check_ids(self, ids) -> np.ndarray:
         """Token ids as int32 [T], T >= 1, each inside the vocabulary; UsageError otherwise."""
@@ -184,7 +210,9 @@ class Model:
             array = np.asarray(ids)
         except (ValueError, OverflowError) as error:
             raise UsageError(f"token ids are no row of integers: {error}") from None
-        if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
+        if array.shape == (0,):
+            raise UsageError("no token ids (an empty prompt), expected one or more")
+        if array.ndim != 1 or array.dtype.kind not in "iu":
             raise UsageError(
                 f"token ids of shape {list(array.shape)} and type {array.dtype}, "
                 "expected one or more integers in a row"

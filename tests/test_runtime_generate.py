@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
+import shutil
 
 import numpy as np
 import pytest
 
 import lite_runtime
-from lite_runtime.errors import ContextFullError, UsageError
+from edge_kit.nb.bundle import read_bundle, write_bundle
+from lite_runtime.errors import ContextFullError, EdgeKitError, UsageError
 from lite_runtime.generate import make_sampling
 
 PROMPT = [72, 101, 108, 108, 111]
@@ -82,6 +86,28 @@ def test_defaults_come_from_generation_config():
     assert make_sampling({"temperature": 0.6}, None, None, None, None, None, 0).temperature == 0
     assert make_sampling({**config, "do_sample": False}, 0.5, None, 1.0, None, None, 0).temperature == 0.5
     assert make_sampling(config, 0, 40, 1.0, 0.1, 1.1, 0).top_p == 1.0
+    no_temperature = {"do_sample": True, "temperature": None}
+    assert make_sampling(no_temperature, None, None, None, None, None, 0).temperature == 1
+    of_numpy = make_sampling({}, np.float32(0.5), np.int64(3), None, None, None, np.uint64(2**63))
+    assert (of_numpy.temperature, of_numpy.top_k, of_numpy.seed) == (0.5, 3, 2**63)
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ({"max_new_tokens": "many"}, "max_new_tokens 'many', expected a whole number"),
+        ({"eos_token_id": {"a": 1}}, "eos_token_id {'a': 1} in its configuration, expected a token id"),
+        ({"eos_token_id": [[1]]}, "eos_token_id"),
+        ({"eos_token_id": "</s>"}, "eos_token_id '</s>'"),
+        ({"do_sample": True, "temperature": "hot"}, "temperature 'hot'"),
+    ],
+)
+def test_a_generation_config_of_wrong_types(tiny_nb, native_library, tmp_path, config, message):
+    path = tmp_path / "odd.nb"
+    shutil.copy(tiny_nb, path)
+    write_bundle(path, {**read_bundle(path), "generation_config.json": json.dumps(config).encode()})
+    with lite_runtime.load(path) as model, pytest.raises(EdgeKitError, match=re.escape(message)):
+        list(model.session().generate(PROMPT, max_new_tokens=None if "max_new_tokens" in config else 2))
 
 
 def test_arguments_are_checked_before_the_first_step(tiny):
@@ -94,13 +120,25 @@ def test_arguments_are_checked_before_the_first_step(tiny):
         ({"top_k": -1}, "top_k -1"),
         ({"repetition_penalty": 0}, "repetition_penalty 0"),
         ({"seed": -1}, "seed -1"),
-        ({"max_new_tokens": 0}, "max_new_tokens 0, expected at least 1"),
+        ({"seed": None}, "seed None, expected a whole number from 0"),
+        ({"seed": 1.5}, "seed 1.5"),
+        ({"seed": 2**64}, "seed 18446744073709551616"),
+        ({"top_k": 2.5}, "top_k 2.5, expected a whole number"),
+        ({"temperature": 10**400}, "temperature 1000"),
+        ({"temperature": [1]}, "temperature \\[1\\], expected a number"),
+        ({"max_new_tokens": 0}, "max_new_tokens 0, expected a whole number from 1"),
+        ({"max_new_tokens": 1.5}, "max_new_tokens 1.5"),
+        ({"max_new_tokens": "3"}, "max_new_tokens '3'"),
         ({"stop": ["ok", ""]}, "none of them empty"),
+        ({"stop": ""}, "none of them empty"),
+        ({"stop": 3}, "stop 3, expected a text or several"),
+        ({"stop": b"ok"}, "expected a text or several"),
     ]:
         with pytest.raises(UsageError, match=message):
             session.generate(PROMPT, **options)
-    with pytest.raises(UsageError, match="expected one or more integers"):
-        session.generate([])
+    for prompt in ([], ""):
+        with pytest.raises(UsageError, match="an empty prompt"):
+            session.generate(prompt)
     with pytest.raises(UsageError, match="token id 1000000 at index 0"):
         session.generate([10**6])
     assert len(session) == 0

@@ -96,7 +96,12 @@ def test_fork_goes_its_own_way(tiny):
 def test_what_forward_refuses(tiny, tiny_nb):
     session, n_vocab = tiny.session(), tiny.info.n_vocab
     cases = [
-        ([(session, [], "last")], "shape \\[0\\]"),
+        ([(session, [], "last")], "no token ids"),
+        (None, "expected segments"),
+        ([3], "expected segments"),
+        ([(session, [1])], "expected segments"),
+        ([(None, [1], "last")], "None in a segment, expected a session"),
+        ([(session, [1], ["last"])], "expected one of none, last, all"),
         ([(session, [1.5], "last")], "type float64"),
         ([(session, "hi", "last")], "expected one or more integers"),
         ([(session, [[1], [2, 3]], "last")], "no row of integers"),
@@ -120,12 +125,22 @@ def test_what_forward_refuses(tiny, tiny_nb):
 def test_what_load_refuses(native_library, tiny_nb, tmp_path):
     for options, message in [
         ({"mode": "fp16"}, "mode 'fp16', expected one of int8, exact"),
-        ({"n_threads": 0}, "n_threads 0, expected at least 1"),
+        ({"mode": ["int8"]}, "expected one of int8, exact"),
+        ({"isa": 3}, "isa 3, expected a name"),
+        ({"n_threads": 0}, "n_threads 0, expected a whole number from 1"),
+        ({"n_threads": "2"}, "n_threads '2', expected a whole number"),
+        ({"n_threads": 1.5}, "n_threads 1.5"),
+        ({"n_threads": True}, "n_threads True"),
+        ({"n_threads": 10**20}, "n_threads 1000"),
         ({"n_ctx": -5}, "n_ctx -5"),
         ({"isa": "sse9"}, "sse9 is not a kernel path"),
     ]:
         with pytest.raises(UsageError, match=message):
             lite_runtime.load(tiny_nb, **options)
+    for path in (None, 3, [], f"{tiny_nb}\0.nb", "\ud800"):
+        with pytest.raises(UsageError, match="cannot name a file"):
+            lite_runtime.load(path)
+    lite_runtime.load(os.fsencode(tiny_nb)).close()
     with pytest.raises(EdgeKitError, match="No such file"):
         lite_runtime.load(tmp_path / "none.nb")
     with pytest.raises(EdgeKitError, match="folder"):

@@ -77,7 +77,7 @@ def test_reset_forgets_half_a_character(r1):
 
 
 def test_special_tokens_are_not_text_but_thinking_marks_are(r1):
-    ids = [151646, 151648, r1.token_to_id("A"), 151649, 151643, 151900]
+    ids = [151646, 151648, r1.token_to_id("A"), 151649, 151643, 151900, -1]
     assert "".join(stream(r1, ids)) == "<think>A</think>"
 
 
