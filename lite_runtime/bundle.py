@@ -33,6 +33,8 @@ class Bundle:
     def __init__(self, path):
         self.path = os.fspath(path)
         self._names = frozenset()
+        if not os.path.isfile(self.path):
+            return  # a pipe or a device could be read for ever
         try:
             with zipfile.ZipFile(self.path) as archive:
                 self._names = frozenset(archive.namelist())
@@ -66,7 +68,7 @@ class Bundle:
             return {}
         try:
             value = json.loads(self.read(name).decode("utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FileFormatError(f"{self.path}: {name} behind the tensors is no JSON: {error}") from None
         if not isinstance(value, dict):
             raise FileFormatError(

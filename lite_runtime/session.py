@@ -14,7 +14,7 @@ import threading
 import numpy as np
 
 from . import _native
-from .errors import UsageError
+from .errors import UsageError, whole_number
 from .generate import generate
 
 
@@ -81,6 +81,7 @@ class Session:
     def cut(self, n: int) -> None:
         """Keeps the first `n` tokens of the cache."""
         with self._handle.use() as pointer:
+            n = whole_number("cut: n", n, 0, len(self))
             _native.check(_native.library().ek_session_cut(pointer, n))
             del self._tokens[n:]
 

@@ -43,6 +43,8 @@ class Text:
 
     def encode(self, text: str, bos: bool = True) -> list:
         """Token ids of `text`; with `bos`, one beginning-of-sequence token where the model has it."""
+        if not isinstance(text, str):
+            raise UsageError(f"a {type(text).__name__} to tokenize, expected a text (str)")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -66,8 +68,6 @@ class Text:
 
     def render(self, messages, add_generation_prompt: bool = True, **variables) -> str:
         """The model's own chat template over messages, dicts with "role" and "content"."""
-        from jinja2 import TemplateError
-
         if self._template_source is None:
             raise UnsupportedError(
                 f"{self.path}: the model has no chat template; send the prompt as it is (edge-kit run --raw, "
@@ -80,8 +80,9 @@ class Text:
             return self._template.render(
                 messages=messages, add_generation_prompt=add_generation_prompt, **context
             )
-        except (TemplateError, TypeError, KeyError) as error:
-            raise UsageError(f"the model's chat template refuses these messages: {error}") from None
+        except Exception as error:  # a template is the model's own program: it may fail in any way
+            reason = str(error) or type(error).__name__
+            raise UsageError(f"the model's chat template refuses these messages: {reason}") from None
 
     def encode_chat(self, messages, add_generation_prompt: bool = True, **variables) -> list:
         """Token ids of `render(...)`: the template writes BOS itself."""
@@ -134,7 +135,7 @@ def _compile(source: str, path: str):
     environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     try:
         return environment.from_string(source)
-    except TemplateError as error:
+    except (TemplateError, RecursionError) as error:
         raise FileFormatError(f"{path}: the model's chat template is no valid Jinja: {error}") from None
 
 

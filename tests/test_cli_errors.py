@@ -39,7 +39,7 @@ EDGE_KIT = [sys.executable, "-m", "edge_kit"]
         ("bench m.nb --promt-tokens 3", "did you mean '--prompt-tokens'"),
         ("run none.nb hi", "none.nb: cannot be read: No such file"),
         ("run {text} hi", "not a .nb file but a text"),
-        ("run {tiny} hi --top-k -3", "top_k -3, expected a number from 0"),
+        ("run {tiny} hi --top-k -3", "top_k -3, expected a whole number from 0"),
         ("run {tiny} hi --n-ctx 3", "the prompt needs .* tokens .* limit is 3"),
     ],
 )
@@ -142,7 +142,9 @@ def test_missing_standard_streams(tiny_nb, native_library, closed, name, status)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-@pytest.mark.parametrize("line", ["run {tiny} hi --max-new-tokens 2", "inspect {tiny}", "doctor none.nb", "--help"])
+@pytest.mark.parametrize(
+    "line", ["run {tiny} hi --max-new-tokens 2", "inspect {tiny}", "doctor none.nb", "--help"]
+)
 def test_output_that_cannot_be_written(tiny_nb, native_library, line):
     with open("/dev/full", "w") as full:
         command = EDGE_KIT + line.format(tiny=tiny_nb).split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 
@@ -120,6 +121,15 @@ def test_every_byte_of_the_first_tables(toy_bytes, file):
 def test_other_files_are_named_for_what_they_are(file, content, named):
     with pytest.raises(errors.NotAnNbFile, match=named):
         NbFile(file(content))
+
+
+def test_pipes_and_devices_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        for function in (NbFile, describe, read_bundle, write_bundle):
+            arguments = ({},) if function is write_bundle else ()
+            with pytest.raises(FileFormatError, match="a device or a pipe"):
+                function(path, *arguments)
 
 
 def test_missing_file_and_folder(tmp_path):

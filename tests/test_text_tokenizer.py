@@ -117,11 +117,41 @@ def test_template_errors(tmp_path, r1_files):
         variant(tmp_path, r1_files, chat_template="{{ raise_exception('roles must alternate') }}").render([])
     with pytest.raises(UsageError, match="unsafe"):
         variant(tmp_path, r1_files, chat_template="{{ messages.__class__.__mro__ }}").render([])
+    with pytest.raises(FileFormatError, match="no valid Jinja"):
+        variant(tmp_path, r1_files, chat_template="{{ " + "(" * 5000 + ")" * 5000 + " }}").render([])
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 1 / 0 }}",
+        "{{ 'x'.index('y') }}",
+        "{% for i in range(10**9) %}{% endfor %}",
+        "{{ 'a' * 10**15 }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ messages[0].role + 3 }}",
+    ],
+)
+def test_a_template_that_fails_in_its_own_way(tmp_path, r1_files, template):
+    with pytest.raises(UsageError, match="chat template refuses these messages: ."):
+        variant(tmp_path, r1_files, chat_template=template).render([{"role": "user", "content": "hi"}])
 
 
 def test_text_that_is_no_unicode(r1):
     with pytest.raises(UsageError, match="not valid Unicode at character 2"):
         r1.encode("ab\udcff")
+
+
+def test_only_text_is_tokenized(r1):
+    for value in (None, 3, b"text"):
+        with pytest.raises(UsageError, match=f"a {type(value).__name__} to tokenize"):
+            r1.encode(value)
+
+
+def test_json_nested_too_deep(tmp_path, r1_files):
+    deep = {**r1_files, "tokenizer_config.json": '{"a":' * 100_000}
+    with pytest.raises(FileFormatError, match="tokenizer_config.json behind the tensors is no JSON"):
+        Text(write_bundle(tmp_path / "deep.zip", deep))
 
 
 def test_missing_and_damaged_bundles(tmp_path, r1_files):

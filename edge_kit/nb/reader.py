@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 from collections import OrderedDict
 from typing import NamedTuple, Optional
 
@@ -57,6 +58,10 @@ class NbFile:
         self.path = os.fspath(path)
         self._map: Optional[mmap.mmap] = None
         try:
+            mode = os.stat(self.path).st_mode
+            if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
+                kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+                raise NotAnNbFile(f"{self.path}: cannot be read: it is {kind}; expected a .nb file")
             with open(self.path, "rb") as file:
                 self.size = os.fstat(file.fileno()).st_size
                 if self.size == 0:
