@@ -10,11 +10,11 @@ from contextlib import contextmanager
 class Progress:
     """`seconds` holds what each stage took. A quiet one only keeps the times."""
 
-    def __init__(self, stream=sys.stderr, quiet: bool = False):
+    def __init__(self, quiet: bool = False):
         self.seconds: dict[str, float] = {}
-        self._stream = stream
+        self._stream = sys.stderr
         self._quiet = quiet
-        self._live = not quiet and stream.isatty()
+        self._live = not quiet and self._stream.isatty()
 
     @contextmanager
     def stage(self, name: str, total_bytes: int = 0):

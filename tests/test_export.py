@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edge_kit.cli import main
 from edge_kit.nb import tiles
 from edge_kit.nb.bundle import model_digest, read_bundle, read_manifest
 from edge_kit.nb.reader import NbFile
@@ -120,6 +122,22 @@ def test_bundle_and_manifest(tmp_path):
     assert manifest["model_digest"] == summary.model_digest == model_digest(tmp_path / "tiny.nb")
     assert manifest["target"] == "arm" and manifest["quant"] == "int8"
     assert str(tmp_path) not in str(manifest)
+
+
+def test_command_gives_its_summary_as_json_or_text(tmp_path, capsys):
+    command = ["export", "--model", "random:tiny", "--optimizer", "builtin", "--target", "x86", "--out"]
+    assert main([*command, str(tmp_path / "a.nb"), "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["file_bytes"] == (tmp_path / "a.nb").stat().st_size
+    assert 0.5 < summary["int8_share"] < 1 and 0 < summary["largest_error"] < 0.01
+    assert summary["peak_rss_bytes"] > 1e7 and all(seconds >= 0 for seconds in summary["seconds"].values())
+
+    assert main([*command, str(tmp_path / "b.nb")]) == 0
+    shown = capsys.readouterr()
+    assert "\n  0.00" in shown.out and "layers.1.mlp.down_proj.weight" in shown.out  # errors per tensor
+    assert f"wrote {tmp_path / 'b.nb'}: " in shown.out and "int8 share" in shown.out
+    assert "trace program: " in shown.err and "write .nb: " in shown.err
+    assert (tmp_path / "a.nb").read_bytes() == (tmp_path / "b.nb").read_bytes()
 
 
 def test_too_few_int8_bytes_are_reported(tmp_path, monkeypatch):
