@@ -14,6 +14,8 @@ from edge_kit.export.checkpoint.hf_config import config_from_hf, config_to_hf
 from edge_kit.export.checkpoint.random_model import MODELS, RandomModel
 from edge_kit.export.checkpoint.save import write_hf_folder
 
+from lite_runtime.errors import FileFormatError
+
 LLAMA3_SCALING = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -21,6 +23,15 @@ LLAMA3_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+
+
+def refused(path, error=FileFormatError) -> str:
+    """The message with which opening the checkpoint or reading its tensors ends."""
+    with pytest.raises(error) as caught:
+        checkpoint = open_checkpoint(str(path))
+        for name in checkpoint.tensor_names:
+            checkpoint.tensor(name)
+    return str(caught.value)
 
 
 def model(**changes) -> RandomModel:

@@ -6,22 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from checkpoint_files import LLAMA3_SCALING, folder, llama_model, model, same_tensors
+from checkpoint_files import LLAMA3_SCALING, folder, llama_model, model, refused, same_tensors
 from edge_kit.export.checkpoint import open_checkpoint
 from edge_kit.export.checkpoint.rope import llama3_factors
 from edge_kit.export.checkpoint.save import to_bf16_bits, write_hf_folder
 
-from lite_runtime.errors import FileFormatError, UnsupportedError, UsageError
+from lite_runtime.errors import UnsupportedError, UsageError
 
 PROJ = "model.layers.1.mlp.down_proj.weight"
-
-
-def refused(path, error=FileFormatError) -> str:
-    with pytest.raises(error) as caught:
-        checkpoint = open_checkpoint(str(path))
-        for name in checkpoint.tensor_names:
-            checkpoint.tensor(name)
-    return str(caught.value)
 
 
 def rewrite_header(path, change, tail=lambda data: data):

@@ -9,23 +9,15 @@ import struct
 import numpy as np
 import pytest
 import reference_transformers
-from checkpoint_files import LLAMA3_SCALING, demo, llama_model, model, same_tensors, write_gguf
+from checkpoint_files import LLAMA3_SCALING, demo, llama_model, model, refused, same_tensors, write_gguf
 from edge_kit.export.checkpoint import open_checkpoint
 from edge_kit.export.checkpoint.rope import llama3_factors
 
-from lite_runtime.errors import FileFormatError, UnsupportedError
+from lite_runtime.errors import UnsupportedError
 
 gguf = pytest.importorskip("gguf")
 # Rows of 256 values, so that every block type fits.
 WIDE = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
-
-
-def refused(path, error=FileFormatError) -> str:
-    with pytest.raises(error) as caught:
-        checkpoint = open_checkpoint(str(path))
-        for name in checkpoint.tensor_names:
-            checkpoint.tensor(name)
-    return str(caught.value)
 
 
 def factors(scaling) -> np.ndarray:
