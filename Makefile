@@ -38,7 +38,7 @@ $(VENV)/with-tests: $(VENV)/with-export
 	$(PY) -m pip install -q -e '.[reference]' || test -z "$$CI"
 	@touch $@
 
-test: $(VENV)/with-tests native
+test: $(VENV)/with-tests native lint
 	$(PY) -m lite_runtime.build run-tests
 	$(PY) -m lite_runtime.build run-tests --sanitize address,undefined
 	$(PY) -m lite_runtime.build run-tests --sanitize thread

@@ -1,4 +1,4 @@
-"""Packaging: where the packages lie, and the native library that a wheel carries. The rest is in pyproject.toml."""
+"""Packaging: where the packages lie, and the native library in a wheel. The rest is in pyproject.toml."""
 from __future__ import annotations
 
 import importlib.util

@@ -36,11 +36,16 @@ def total_memory() -> int | None:
     return _sysctl_int("hw.memsize") if sys.platform == "darwin" else _meminfo("MemTotal")
 
 
+def rss() -> int | None:
+    """Resident size of this process in bytes, mapped files included; None where the system does not tell."""
+    return _status("VmRSS")
+
+
 def peak_rss() -> int:
     """Largest resident size of this process so far, in bytes."""
-    for line in _read("/proc/self/status").splitlines():
-        if line.startswith("VmHWM:"):  # ru_maxrss would count what the parent held before exec
-            return int(line.split()[1]) * 1024
+    peak = _status("VmHWM")  # ru_maxrss would count what the parent held before exec
+    if peak is not None:
+        return peak
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
@@ -90,6 +95,13 @@ def _read(path) -> str:
         return Path(path).read_text(errors="replace")
     except OSError:
         return ""
+
+
+def _status(name: str) -> int | None:
+    for line in _read("/proc/self/status").splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    return None
 
 
 def _meminfo(name: str) -> int | None:

@@ -50,6 +50,7 @@ def native_library() -> Path:
 def stock_python() -> str:
     """A Python 3.10 that has stock Paddle Lite (`make test` makes one); the test is skipped without."""
     python = os.environ.get("EDGE_KIT_STOCK_PYTHON") or str(ROOT / ".venv-stock" / "bin" / "python")
+    os.environ["EDGE_KIT_STOCK_PYTHON"] = python  # where the kit itself looks
     probe = "import numpy, paddlelite.lite; assert numpy.__version__ < '2', 'paddlelite needs numpy<2'"
     try:
         done = subprocess.run([python, "-c", probe], capture_output=True, text=True)
@@ -57,7 +58,8 @@ def stock_python() -> str:
     except OSError as error:
         problem = [str(error)]
     if problem is not None:
-        pytest.skip(f"no stock Paddle Lite in {python} ({''.join(problem)}): python tests/stock_environment.py")
+        reason = "".join(problem)
+        pytest.skip(f"no stock Paddle Lite in {python} ({reason}): python tests/stock_environment.py")
     return python
 
 

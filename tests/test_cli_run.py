@@ -128,12 +128,15 @@ def test_bench_reports_its_figures(tiny, tiny_nb, capsys):
         "prefill_tps",
         "decode_tps",
         "load_s",
+        "rss_after_load_bytes",
+        "rss_decode_bytes",
         "peak_rss_bytes",
         "read_bandwidth_gbs",
         "bandwidth_share",
     ):
         assert report[name] > 0
     assert (report["threads"], report["context"], report["kernel"]) == (1, 15, tiny.info.isa)
+    assert report["rss_after_load_bytes"] <= report["peak_rss_bytes"]
     assert set(report["before"]) == set(report["after"]) == {"clock_mhz", "temperature_c"}
     low, high = report["ranges"]["decode_tps"]
     assert low <= report["decode_tps"] <= high

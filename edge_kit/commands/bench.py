@@ -43,6 +43,7 @@ def run(args) -> int:
     started = time.perf_counter()
     with generation.load_model(args) as model:
         load_seconds = time.perf_counter() - started
+        rss_after_load = machine.rss()
         if args.prompt_tokens + args.new_tokens > model.info.n_ctx:
             raise ContextFullError(
                 f"--prompt-tokens {args.prompt_tokens} and --new-tokens {args.new_tokens} need a context of "
@@ -54,6 +55,8 @@ def run(args) -> int:
         report = {
             **figures,
             "load_s": load_seconds,
+            "rss_after_load_bytes": rss_after_load,
+            "rss_decode_bytes": runs[-1]["rss_bytes"],
             "peak_rss_bytes": machine.peak_rss(),
             "kernel": model.info.isa,
             "threads": model.info.n_threads,
@@ -89,6 +92,7 @@ def prompt_ids(n: int, n_vocab: int) -> list:
 
 def measure(model, n_prompt: int, n_new: int) -> dict:
     """One run in a session of its own. Tokens per second, GB/s; the share is the median over the windows."""
+    from lite_runtime import machine
     from lite_runtime.generate import make_sampling, sample
 
     greedy = make_sampling({}, 0, None, None, None, None, seed=0)
@@ -106,6 +110,7 @@ def measure(model, n_prompt: int, n_new: int) -> dict:
                 (logits,) = model.forward([(session, tokens[-1:], "last")])
             windows.append(count / (time.perf_counter() - started))
             bandwidths.append(model.read_bandwidth())
+        rss = machine.rss()
     # A window is held against the better of the two measurements around it.
     ceilings = [max(pair) for pair in zip(bandwidths, bandwidths[1:])]
     shares = [tps * model.info.parameter_bytes_per_token / ceiling for tps, ceiling in zip(windows, ceilings)]
@@ -114,6 +119,7 @@ def measure(model, n_prompt: int, n_new: int) -> dict:
         "decode_tps": statistics.median(windows),
         "read_bandwidth_gbs": statistics.median(ceilings) / 1e9,
         "bandwidth_share": statistics.median(shares),
+        "rss_bytes": rss,
         "token_checksum": f"{zlib.crc32(tokens.tobytes()):08x}",
     }
 
@@ -151,12 +157,18 @@ def _state(machine) -> dict:
     return {"clock_mhz": machine.clock_mhz(), "temperature_c": machine.temperature_c()}
 
 
+def _gigabytes(nbytes) -> str:
+    return "unknown" if nbytes is None else f"{nbytes / 1e9:.3f} GB"
+
+
 def _text(report: dict) -> str:
     lines = [
         f"prefill    {report['prefill_tps']:.2f} tokens/s ({report['prompt_tokens']} tokens)",
         f"decode     {report['decode_tps']:.2f} tokens/s ({report['new_tokens']} tokens)",
         f"bandwidth  {report['bandwidth_share']:.1%} of {report['read_bandwidth_gbs']:.2f} GB/s",
         f"load       {report['load_s']:.3f} s, peak memory {report['peak_rss_bytes'] / 1e9:.2f} GB",
+        f"resident   {_gigabytes(report['rss_after_load_bytes'])} after loading, "
+        f"{_gigabytes(report['rss_decode_bytes'])} in decode, file {_gigabytes(report['file_bytes'])}",
         f"kernel     {report['kernel']}, {report['threads']} threads, {report['cpu']}",
         f"checksum   {report['token_checksum']}",
     ]
