@@ -235,11 +235,16 @@ class Build:
             _produce(library, objects + extra, command, self.directory / "library.cmd")
             return library
 
-    def tests(self) -> list[Path]:
-        """Builds every tests/native/*_test.cc and fuzz_*.cc into a program of its own."""
+    def tests(self, only: list[str] | None = None) -> list[Path]:
+        """Builds every tests/native/*_test.cc and fuzz_*.cc, or those called `only`, into programs of their own."""
         with self.lock():
             objects = self.objects()
             sources = sorted(TESTS.glob("*_test.cc")) + sorted(TESTS.glob("fuzz_*.cc"))
+            if only:
+                unknown = set(only) - {source.stem for source in sources}
+                if unknown:
+                    raise BuildError(f"tests/native has no {', '.join(sorted(unknown))}")
+                sources = [source for source in sources if source.stem in only]
             programs = []
             for test in self._compile_all(sources, TESTS, "test-obj"):
                 program = self.directory / "tests" / test.stem
@@ -255,8 +260,8 @@ class Build:
         command = self.compiler.command + self.flags + ["-x", "c++", "-", "-o", str(probe)]
         return subprocess.run(command, input="int main() {}", capture_output=True, text=True).returncode == 0
 
-    def run_tests(self) -> int:
-        """Runs the *_test programs one after the other; returns how many failed.
+    def run_tests(self, only: list[str] | None = None) -> int:
+        """Runs the *_test programs, or those called `only`, one after the other; returns how many failed.
 
         Where the compiler lacks the sanitizers they are skipped by name, or have failed if CI is set.
         """
@@ -264,7 +269,7 @@ class Build:
             compiler = shlex.join(self.compiler.command)
             print(f"[{self.variant}] SKIPPED: {compiler} has no -fsanitize={self.sanitize}")
             return 1 if os.environ.get("CI") else 0
-        programs = [p for p in self.tests() if p.name.endswith("_test")]
+        programs = [p for p in self.tests(only) if p.name.endswith("_test")]
         failed = 0
         for program in programs:
             print(f"[{self.variant}] {program.name}", flush=True)
@@ -302,6 +307,7 @@ def read_version() -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lite_runtime.build", description=__doc__.split("\n")[0])
     parser.add_argument("action", nargs="?", choices=["build", "run-tests"], default="build")
+    parser.add_argument("only", nargs="*", metavar="TEST", help="of run-tests: these alone")
     parser.add_argument("--debug", action="store_true", help="-O1 -g in place of -O3")
     parser.add_argument("--sanitize", default="", metavar="LIST", help="address,undefined or thread")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the library goes")
@@ -311,7 +317,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         build = Build(find_compiler(), options.debug, options.sanitize, options.jobs)
         if options.action == "run-tests":
-            return 1 if build.run_tests() else 0
+            return 1 if build.run_tests(options.only) else 0
         print(build.library(options.out))
         for program in build.tests() if options.tests else []:
             print(program)
