@@ -236,7 +236,7 @@ class Build:
             return library
 
     def tests(self, only: list[str] | None = None) -> list[Path]:
-        """Builds every tests/native/*_test.cc and fuzz_*.cc, or those called `only`, into programs of their own."""
+        """Builds each tests/native/*_test.cc and fuzz_*.cc, or those called `only`, into its own program."""
         with self.lock():
             objects = self.objects()
             sources = sorted(TESTS.glob("*_test.cc")) + sorted(TESTS.glob("fuzz_*.cc"))
