@@ -72,11 +72,10 @@ def export_model(
             "--optimizer paddlelite: no paddle_lite_opt found; install paddlelite==2.13rc0 in a Python "
             "3.10 and set EDGE_KIT_STOCK_PYTHON to it, or use --optimizer builtin"
         )
+    out_path = None if out is None else _writable(out)
     with progress.stage("open checkpoint"):
         checkpoint = open_checkpoint(model)
-    out_path = Path(out or f"{checkpoint.config.name.lower()}.{target}.nb")
-    if out_path.is_dir() or not out_path.parent.is_dir():
-        raise UsageError(f"--out {out_path}: expected a file name in an existing folder")
+    out_path = out_path or _writable(f"{checkpoint.config.name.lower()}.{target}.nb")
     summary = Summary(str(out_path), model, target, quant, "builtin" if opt is None else "paddlelite")
 
     with progress.stage("trace program"):
@@ -110,6 +109,20 @@ def export_model(
     _finish(summary, out_path, digest[0], quant)
     summary.seconds = progress.seconds
     return summary
+
+
+def _writable(out: str) -> Path:
+    """The path `out`; UsageError, before any work, if no file can be written there."""
+    path = Path(out)
+    try:
+        if path.is_dir() or not path.parent.is_dir():
+            raise UsageError(f"--out {out}: expected a file name in an existing folder")
+        if path.exists() and not path.is_file():  # renaming over it would replace the device itself
+            raise UsageError(f"--out {out}: is a device or a pipe, expected a file name")
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", suffix=".partial"):
+            return path
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be written: {error.strerror}") from None
 
 
 def _optimize(opt: str, folder: Path, parsed, tensors, place: str, progress: Progress) -> Path:

@@ -17,8 +17,10 @@ def trace_program(config, quant: str) -> ParsedProgram:
     from paddle.pir_utils import DygraphOldIrGuard
     from paddle.static import InputSpec
 
+    from . import paddle_signals
     from .decoder import Decoder
 
+    paddle_signals.restore()
     cache_shape = [config.n_kv_heads, -1, config.head_dim]
     specs = [
         InputSpec([-1], "int64", "input_ids"),

@@ -8,6 +8,7 @@ payload on its boundary.
 from __future__ import annotations
 
 import os
+import secrets
 import struct
 from typing import Callable, Optional
 
@@ -101,7 +102,7 @@ class NbWriter:
     def __init__(self, path, program, opt_version: str, bundle: Optional[Callable[[str], dict]] = None):
         self.path = os.fspath(path)
         self._bundle = bundle
-        self._partial = self.path + ".partial"
+        self._partial = f"{self.path}.{secrets.token_hex(4)}.partial"  # two at once stay apart
         version = opt_version.encode("ascii")
         if len(version) >= nb.OPT_VERSION_BYTES:
             raise UsageError(f"opt version {opt_version!r} has {len(version)} characters; at most 15 fit")
@@ -109,14 +110,14 @@ class NbWriter:
         self._names: set = set()
         self._largest = 0
         try:
-            self._file = open(self._partial, "wb")
+            self._file = open(self._partial, "xb")
         except OSError as error:
-            raise UsageError(f"{self._partial}: cannot be written: {error.strerror}") from None
+            raise self._cannot_write(error) from None
         try:
-            self._file.write(nb.FILE_HEADER.pack(nb.META_VERSION, version, len(encoded)))
-            self._file.write(encoded)
+            self._write(nb.FILE_HEADER.pack(nb.META_VERSION, version, len(encoded)))
+            self._write(encoded)
             self._params_header_at = self._file.tell()
-            self._file.write(bytes(nb.PARAMS_HEADER.size))
+            self._write(bytes(nb.PARAMS_HEADER.size))
         except BaseException:
             self.abort()
             raise
@@ -143,10 +144,10 @@ class NbWriter:
         for chunk in _chunks(name, dtype, data):
             written += len(chunk)
             if written <= nbytes:
-                self._file.write(chunk)
+                self._write(chunk)
         if written != nbytes:
             raise UsageError(f"{needs}, {written} were given")
-        self._file.write(bytes(-nbytes % 4))  # the next record's sizes then lie on 4 bytes
+        self._write(bytes(-nbytes % 4))  # the next record's sizes then lie on 4 bytes
         self._names.add(name)
         self._largest = max(self._largest, nbytes)
 
@@ -155,7 +156,16 @@ class NbWriter:
         padding = -(self._file.tell() + nb.RECORD_HEADER.size + len(prefix)) % nb.ALIGNMENT
         offset = 4 + padding
         total = offset + len(prefix) + nbytes + -nbytes % 4
-        self._file.write(nb.RECORD_HEADER.pack(total, offset) + bytes(padding) + prefix)
+        self._write(nb.RECORD_HEADER.pack(total, offset) + bytes(padding) + prefix)
+
+    def _write(self, data) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise self._cannot_write(error) from None
+
+    def _cannot_write(self, error: OSError) -> UsageError:
+        return UsageError(f"{self.path}: cannot be written: {error.strerror}")
 
     def close(self) -> None:
         """Patches the counts, opens the result as a reader would, appends the bundle and renames."""
@@ -170,13 +180,19 @@ class NbWriter:
             else:
                 write_bundle(self._partial, self._bundle(model_digest(self._partial)))
             os.replace(self._partial, self.path)
+        except OSError as error:
+            self.abort()
+            raise self._cannot_write(error) from None
         except BaseException:
             self.abort()
             raise
 
     def abort(self) -> None:
         """Gives up: removes what was written."""
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError:
+            pass  # what was still buffered does not fit either
         if os.path.exists(self._partial):
             os.remove(self._partial)
 
