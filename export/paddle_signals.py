@@ -1,4 +1,4 @@
-"""Takes SIGTERM back from Paddle, whose handler ends the process before an export can clear away its files."""
+"""Takes SIGTERM back from Paddle, whose handler ends the process before files are cleared away."""
 
 from __future__ import annotations
 

@@ -11,8 +11,13 @@ from lite_runtime.errors import FileFormatError
 
 def reject_impostor(path: Path) -> None:
     """Raise if `path` is empty, a git-LFS pointer or an HTML page: what a failed download leaves behind."""
-    with open(path, "rb") as file:
-        head = file.read(512)
+    if not path.is_file():  # opening a pipe would wait for its writer
+        raise FileFormatError(f"{path}: expected a file, found something else, such as a folder")
+    try:
+        with open(path, "rb") as file:
+            head = file.read(512)
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be read: {error.strerror}") from None
     if not head:
         raise FileFormatError(f"{path}: the file is empty; download it again")
     if head.startswith(GIT_LFS_POINTER):

@@ -9,6 +9,12 @@ from lite_runtime.errors import FileFormatError, UnsupportedError
 from .config import ARCHITECTURES, DecoderConfig
 from .rope import inverse_frequencies, scaling_kind
 
+# Sizes beyond these are damage, and would fill the memory before a tensor is looked for.
+MAX_COUNT = 2**31 - 1
+MAX_LAYERS = 10_000
+MAX_HEAD_DIM = 2**16
+MAX_FLOAT = 3e38  # of float32
+
 _CLASS_NAMES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 # What transformers takes where config.json is silent.
 _DEFAULTS = {
@@ -31,13 +37,13 @@ def config_from_hf(raw: dict, name: str, where: str) -> DecoderConfig:
         raise FileFormatError(
             f"{where}: hidden_size {hidden} is not a multiple of num_attention_heads {n_heads}"
         )
-    head_dim = _count(raw, "head_dim", where, hidden // n_heads)
+    head_dim = _count(raw, "head_dim", where, hidden // n_heads, high=MAX_HEAD_DIM)
     check_heads(n_heads, n_kv_heads, head_dim, where)
 
     theta, scaling = _rope(raw, where)
     return DecoderConfig(
         architecture=architecture,
-        n_layers=_count(raw, "num_hidden_layers", where),
+        n_layers=_count(raw, "num_hidden_layers", where, high=MAX_LAYERS),
         hidden_size=hidden,
         intermediate_size=_count(raw, "intermediate_size", where),
         n_heads=n_heads,
@@ -88,10 +94,12 @@ def check_heads(n_heads: int, n_kv_heads: int, head_dim: int, where: str) -> Non
 
 def _architecture(raw: dict, where: str) -> str:
     named = raw.get("architectures") or []
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise FileFormatError(f"{where}: architectures is {named!r}; expected a list of names")
     supported = {class_name: name for name, class_name in _CLASS_NAMES.items()}
     if len(named) == 1 and named[0] in supported:
         return supported[named[0]]
-    if not named and raw.get("model_type") in ARCHITECTURES:
+    if not named and str(raw.get("model_type")) in ARCHITECTURES:
         return raw["model_type"]
     found = ", ".join(map(str, named)) or raw.get("model_type")
     if found is None:
@@ -133,12 +141,14 @@ def _refuse_sliding_window(raw: dict, where: str) -> None:
     window = raw.get("sliding_window")
     if window is None or not raw.get("use_sliding_window", False):
         return
+    window = _count(raw, "sliding_window", where)
     layer_types = raw.get("layer_types")
-    if layer_types is not None:
+    if isinstance(layer_types, list):
         some_layer = any(kind != "full_attention" for kind in layer_types)
     else:
-        some_layer = raw.get("max_window_layers", 0) < raw.get("num_hidden_layers", 0)
-    if some_layer and window < raw.get("max_position_embeddings", 0):
+        first_layer = _count(raw, "max_window_layers", where, 0, low=0)
+        some_layer = first_layer < _count(raw, "num_hidden_layers", where)
+    if some_layer and window < _count(raw, "max_position_embeddings", where, MAX_COUNT):
         raise UnsupportedError(f"{where}: sliding window attention (window {window}) is not supported")
 
 
@@ -156,19 +166,21 @@ def _rope(raw: dict, where: str) -> tuple[float, Optional[dict]]:
     return theta, (scaling if scaling_kind(scaling) != "none" else None)
 
 
-def _count(raw: dict, key: str, where: str, default: Optional[int] = None) -> int:
+def _count(
+    raw: dict, key: str, where: str, default: Optional[int] = None, low: int = 1, high: int = MAX_COUNT
+) -> int:
     value = raw.get(key)
     value = default if value is None else value
     if value is None:
         raise FileFormatError(f"{where}: {key} is missing")
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise FileFormatError(f"{where}: {key} is {value!r}; expected a positive whole number")
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise FileFormatError(f"{where}: {key} is {value!r}; expected a whole number from {low} to {high}")
     return value
 
 
 def _positive(raw: dict, key: str, where: str, default: float) -> float:
     value = raw.get(key)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_FLOAT:
         raise FileFormatError(f"{where}: {key} is {value!r}; expected a positive number")
     return float(value)

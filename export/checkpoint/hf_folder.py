@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -48,6 +49,11 @@ def _refuse_unfinished_download(folder: Path) -> None:
     unfinished = sorted(folder.rglob("*.incomplete"))
     if unfinished:
         raise FileFormatError(f"{folder}: the download is not finished ({unfinished[0].name} is still there)")
+    for path in sorted(folder.iterdir()):  # the Hugging Face cache links to what it holds elsewhere
+        if path.is_symlink() and not path.exists():
+            raise FileFormatError(
+                f"{path}: links to {os.readlink(path)}, which is missing; download the model again"
+            )
 
 
 def _missing(folder: Path, name: str, why: str) -> FileFormatError:
@@ -151,7 +157,11 @@ def _tokenizer_config(folder: Path) -> dict:
     tokenizer_config = read_json_object(path) if path.exists() else {}
     if (folder / "chat_template.jinja").exists():
         reject_impostor(folder / "chat_template.jinja")
-        tokenizer_config["chat_template"] = (folder / "chat_template.jinja").read_text("utf-8")
+        template = folder / "chat_template.jinja"
+        try:
+            tokenizer_config["chat_template"] = template.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise FileFormatError(f"{template}: no UTF-8 text (byte {error.start})") from None
     elif "chat_template" not in tokenizer_config and (folder / "chat_template.json").exists():
         tokenizer_config.update(read_json_object(folder / "chat_template.json"))
     return tokenizer_config
@@ -162,8 +172,14 @@ def _check_vocabulary(tokenizer: dict, config: DecoderConfig, path: Path) -> Non
     if not isinstance(model, dict) or "vocab" not in model:
         raise FileFormatError(f"{path}: has no model.vocab; expected a Hugging Face tokenizer")
     vocab = model["vocab"]
-    largest = max(vocab.values(), default=-1) if isinstance(vocab, dict) else len(vocab) - 1
-    largest = max([largest] + [token["id"] for token in tokenizer.get("added_tokens") or []])
+    try:
+        ids = list(vocab.values()) if isinstance(vocab, dict) else [len(vocab) - 1]
+        ids += [token["id"] for token in tokenizer.get("added_tokens") or []]
+        largest = max(ids, default=-1)
+        if not all(type(i) is int for i in ids):
+            raise TypeError("an id that is no whole number")
+    except (TypeError, KeyError) as error:
+        raise FileFormatError(f"{path}: damaged vocabulary or added_tokens: {error}") from None
     if largest >= config.vocab_size:
         raise FileFormatError(
             f"{path}: token id {largest} is beyond the model's vocab_size {config.vocab_size}; "

@@ -22,6 +22,8 @@ def inverse_frequencies(head_dim: int, theta: float, scaling: Optional[dict], wh
         raise UnsupportedError(
             f"{where}: rope scaling '{kind}' is not supported; expected none, linear or llama3"
         )
+    if not inv_freq.max() < 3e38:
+        raise FileFormatError(f"{where}: rope_theta {theta} gives frequencies that float32 does not hold")
     return inv_freq.astype(np.float32)
 
 
@@ -51,7 +53,7 @@ def llama3_factors(inv_freq: np.ndarray, scaling: dict, where: str) -> np.ndarra
 
 def _number(scaling: dict, key: str, where: str) -> float:
     value = scaling.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 3e38:
         raise FileFormatError(
             f"{where}: rope scaling '{scaling_kind(scaling)}' needs a positive {key}, found {value!r}"
         )
