@@ -194,6 +194,11 @@ def test_verify_takes_a_text_of_ones_own(native_library, tiny_nb, tmp_path, caps
     assert status == 0 and 6 <= found["metrics"]["tokens"] <= 40
 
 
+def test_judges_of_the_same_arithmetic_compare_300_tokens_by_default(tiny_nb, capsys):
+    status, found = verify_json(capsys, tiny_nb)
+    assert status == 0 and found["metrics"]["tokens"] == 300
+
+
 def error_of(capsys, *arguments):
     assert main(["verify", *map(str, arguments)]) == 2
     return capsys.readouterr().err

@@ -32,6 +32,10 @@ SAME_ARITHMETIC = (Gate("largest_difference", 1e-3), Gate("disagreements", 0))
 # What quantization may cost.
 QUANTIZED = (Gate("perplexity_ratio", 1.015), Gate("mean_kl", 0.013), Gate("top1_agreement", 0.92, True))
 
+# Tokens compared by default: a judge that runs the same arithmetic needs few, and is slow; what quantization costs
+# shows over the whole text only.
+_DEFAULT_TOKENS = {"reference": 300, "stock": 300, "checkpoint": None}
+
 
 def add_arguments(parser) -> None:
     parser.add_argument("file", metavar="FILE", help="a .nb file that edge-kit export wrote")
@@ -47,7 +51,12 @@ def add_arguments(parser) -> None:
         choices=("int8", "exact"),
         help="arithmetic of the runtime: int8, or exact for stock, which knows no other",
     )
-    parser.add_argument("--tokens", type=int, metavar="N", help="N tokens alone, taken evenly from the texts")
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        metavar="N",
+        help="taken evenly from the texts (default: 300; the whole text against a checkpoint)",
+    )
     parser.add_argument("--text", metavar="FILE", help="a text of yours instead of the kit's fixed one")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -102,7 +111,8 @@ def _compare(args, against: str, mode: str):
 
     with contextlib.ExitStack() as stack:
         model = stack.enter_context(lite_runtime.load(args.file, mode=mode))
-        texts = _token_ids(model, args.text, args.tokens)
+        limit = _DEFAULT_TOKENS[against] if args.tokens is None else args.tokens
+        texts = _token_ids(model, args.text, limit)
         new_session = _reference(stack, args, against, mode, model)
         comparison = Comparison()
         done, total = 0, sum(len(ids) for ids in texts)
