@@ -11,6 +11,7 @@ pytest.importorskip("gguf", reason="export needs gguf")
 
 from edge_kit.export.checkpoint import open_checkpoint
 from edge_kit.export.checkpoint.save import write_hf_folder
+
 from lite_runtime.errors import FileFormatError
 
 

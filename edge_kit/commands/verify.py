@@ -32,7 +32,7 @@ SAME_ARITHMETIC = (Gate("largest_difference", 1e-3), Gate("disagreements", 0))
 # What quantization may cost.
 QUANTIZED = (Gate("perplexity_ratio", 1.015), Gate("mean_kl", 0.013), Gate("top1_agreement", 0.92, True))
 
-# Tokens compared by default: a judge that runs the same arithmetic needs few, and is slow; what quantization costs
+# Tokens compared by default: a judge of the same arithmetic needs few, and is slow; what quantization costs
 # shows over the whole text only.
 _DEFAULT_TOKENS = {"reference": 300, "stock": 300, "checkpoint": None}
 
