@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import edge_kit
 
 
@@ -13,9 +15,14 @@ def build_manifest(checkpoint, summary, model_digest: str) -> dict:
         "kit_version": edge_kit.__version__,
         "name": config.name,
         "architecture": config.architecture,
-        "source": checkpoint.source,
+        "source": _without_folder(checkpoint.source),
         "target": summary.target,
         "quant": summary.quant,
         "max_position_embeddings": config.max_position_embeddings,
         "model_digest": model_digest,  # sha256 of all bytes before the bundle
     }
+
+
+def _without_folder(source: str) -> str:
+    """A file's or folder's own name; what is not a path ("random:tiny") as it is."""
+    return source if source.startswith("random:") else Path(source).absolute().name

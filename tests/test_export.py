@@ -19,6 +19,7 @@ pytest.importorskip("paddle", reason="export needs paddlepaddle")
 
 from edge_kit.export import lower, pipeline
 from edge_kit.export.checkpoint import open_checkpoint
+from edge_kit.export.manifest import build_manifest
 from edge_kit.export.pipeline import export_model
 from edge_kit.export.progress import Progress
 from edge_kit.export.quantize import largest_error, quantize_rows
@@ -122,6 +123,15 @@ def test_bundle_and_manifest(tmp_path):
     assert manifest["model_digest"] == summary.model_digest == model_digest(tmp_path / "tiny.nb")
     assert manifest["target"] == "arm" and manifest["quant"] == "int8"
     assert str(tmp_path) not in str(manifest)
+
+
+def test_manifest_names_the_source_without_its_folder(tmp_path):
+    checkpoint = open_checkpoint("random:tiny")
+    summary = export(tmp_path / "tiny.nb")
+    assert build_manifest(checkpoint, summary, "")["source"] == checkpoint.source
+    for source in (tmp_path / "model.gguf", f"{tmp_path / 'model.gguf'}/"):
+        checkpoint.source = str(source)
+        assert build_manifest(checkpoint, summary, "")["source"] == "model.gguf"
 
 
 def test_command_gives_its_summary_as_json_or_text(tmp_path, capsys):
