@@ -4,8 +4,8 @@
 //   mkdir -p build/bench && cd lite_runtime/src/kernels
 //   while read -r file arch flags; do case "$arch" in any|"$(uname -m)")
 //     c++ -std=c++17 -O2 $flags -c "$file" -o "../../../build/bench/$file.o";; esac; done < flags.txt; cd -
-//   c++ -std=c++17 -O3 -pthread -Ilite_runtime/src benchmarks/kernels.cc  build/bench/*.o
-//     lite_runtime/src/engine/thread_pool.cc -o build/bench/kernels
+//   c++ -std=c++17 -O2 -Ilite_runtime/src -c lite_runtime/src/engine/thread_pool.cc -o build/bench/pool.o
+//   c++ -std=c++17 -O3 -pthread -Ilite_runtime/src benchmarks/kernels.cc build/bench/*.o -o build/bench/kernels
 // Run: build/bench/kernels [N K threads rows...], with EDGE_KIT_ISA=... for another path than the best.
 // Times are per layer, interleaved with reads and multiplications; shown are the medians and the best 5 %.
 #include <algorithm>
