@@ -1,0 +1,1 @@
+"""Programs to run by hand; they check what they time."""
