@@ -26,6 +26,18 @@ from .errors import (
 ABI_VERSION = 1
 MODES = {"int8": 0, "exact": 1}
 LOGITS = {"none": 0, "last": 1, "all": 2}
+STEP_KINDS = (
+    "other",
+    "embedding",
+    "norm",
+    "quantization",
+    "linear",
+    "rope",
+    "cache",
+    "attention",
+    "activation",
+    "add",
+)
 
 _STATUS_ERRORS = {
     1: UsageError,
@@ -89,6 +101,18 @@ class Sampling(ctypes.Structure):
     ]
 
 
+class ProfileEntry(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("kind", ctypes.c_int32),
+        ("name", ctypes.c_char_p),
+        ("calls", ctypes.c_int64),
+        ("seconds", ctypes.c_double),
+        ("bytes", ctypes.c_int64),
+        ("operations", ctypes.c_int64),
+    ]
+
+
 _pointer = ctypes.c_void_p
 _out_pointer = ctypes.POINTER(ctypes.c_void_p)
 
@@ -124,6 +148,12 @@ _SIGNATURES = {
         "status",
         [_pointer, ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(ctypes.c_double)],
     ),
+    "ek_model_profile_start": ("status", [_pointer]),
+    "ek_model_profile_take": (
+        "status",
+        [_pointer, ctypes.POINTER(ProfileEntry), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)],
+    ),
+    "ek_model_profile_stop": ("status", [_pointer]),
     "ek_isa_name": (ctypes.c_char_p, [ctypes.c_int32]),
 }
 

@@ -39,6 +39,24 @@ class ModelInfo:
     opt_version: str  # of paddle_lite_opt, as written in the file
 
 
+@dataclass(frozen=True)
+class StepProfile:
+    """What one step of the plan took over some forwards."""
+
+    name: str  # as in the file; linears that share their input: all names, with " + " between
+    kind: str  # of _native.STEP_KINDS
+    calls: int
+    seconds: float
+    bytes: int  # read of weights, tables and cache
+    operations: int  # multiply-adds of linears and attention
+
+
+def _step_profile(entry: _native.ProfileEntry) -> StepProfile:
+    name = entry.name.decode("utf-8", "replace")
+    kind = _native.STEP_KINDS[entry.kind]
+    return StepProfile(name, kind, entry.calls, entry.seconds, entry.bytes, entry.operations)
+
+
 def load(path, n_threads=None, n_ctx=None, mode: str = "int8", isa=None) -> Model:
     """Opens a `.nb` file.
 
@@ -230,6 +248,35 @@ class Model:
         with self._use() as model:
             _native.check(_native.library().ek_model_read_bandwidth(model, ctypes.byref(result)))
         return result.value
+
+    @contextlib.contextmanager
+    def profile(self):
+        """Within it forwards note what each step takes; gives a function that returns the StepProfiles of the
+        steps since it was called last, in the order of the plan."""
+        library = _native.library()
+        with self._use() as model:
+            _native.check(library.ek_model_profile_start(model))
+        try:
+            yield self._take_profile
+        finally:
+            if self._pointer is not None:
+                with self._use() as model:
+                    _native.check(library.ek_model_profile_stop(model))
+
+    def _take_profile(self) -> list:
+        count, entries = ctypes.c_size_t(), ()
+        with self._use() as model:
+            while True:
+                room = len(entries)
+                _native.check(
+                    _native.library().ek_model_profile_take(
+                        model, entries if room else None, room, ctypes.byref(count)
+                    )
+                )
+                if count.value <= room:
+                    return [_step_profile(entry) for entry in entries[: count.value]]
+                entries = (_native.ProfileEntry * count.value)()
+                entries[0].struct_size = ctypes.sizeof(_native.ProfileEntry)
 
     @contextlib.contextmanager
     def _use(self):

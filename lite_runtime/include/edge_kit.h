@@ -90,6 +90,30 @@ typedef struct ek_sampling {
   uint64_t seed;
 } ek_sampling;
 
+typedef enum ek_step_kind {
+  EK_STEP_OTHER = 0,         /* what a forward does between its steps */
+  EK_STEP_EMBEDDING = 1,
+  EK_STEP_NORM = 2,
+  EK_STEP_QUANTIZATION = 3,  /* of a linear's input */
+  EK_STEP_LINEAR = 4,
+  EK_STEP_ROPE = 5,
+  EK_STEP_CACHE = 6,         /* new keys and values are stored */
+  EK_STEP_ATTENTION = 7,
+  EK_STEP_ACTIVATION = 8,
+  EK_STEP_ADD = 9
+} ek_step_kind;
+
+/* One step of the plan over all profiled forwards. */
+typedef struct ek_profile_entry {
+  uint32_t struct_size;  /* sizeof(ek_profile_entry), set by the caller in the first of an array */
+  int32_t kind;          /* ek_step_kind */
+  const char* name;      /* as in the file; linears that share their input: all names, with " + " between */
+  int64_t calls;
+  double seconds;        /* on the clock, of the thread that called */
+  int64_t bytes;         /* read of weights, tables and cache */
+  int64_t operations;    /* multiply-adds of linears and attention */
+} ek_profile_entry;
+
 EK_API uint32_t ek_abi_version(void);
 EK_API const char* ek_version(void);
 EK_API const char* ek_last_error(void);
@@ -126,6 +150,16 @@ EK_API ek_status ek_model_read_bandwidth(ek_model* model, double* bytes_per_seco
 
 /* The same over memory of the caller: at least 4096 bytes a thread, better 1 GB. n_threads 0 = the default. */
 EK_API ek_status ek_read_bandwidth(const void* data, size_t size, int32_t n_threads, double* bytes_per_second);
+
+/* From here on forwards note what each step takes; without, they spend nothing on it. A profile that runs
+ * already begins anew. */
+EK_API ek_status ek_model_profile_start(ek_model* model);
+/* Takes what was noted since the start, or since it was taken last: the steps that ran, in the order of the plan.
+ * `n_entries` receives their number; with less room (capacity 0, entries NULL) nothing is taken. Names live
+ * until the profile is started again or stopped, or the model closed. */
+EK_API ek_status ek_model_profile_take(ek_model* model, ek_profile_entry* entries, size_t capacity,
+                                       size_t* n_entries);
+EK_API ek_status ek_model_profile_stop(ek_model* model);
 
 /* Names of the kernel paths this CPU can run, best first; NULL past the end. Static storage. */
 EK_API const char* ek_isa_name(int32_t index);

@@ -215,6 +215,31 @@ ek_status ek_read_bandwidth(const void* data, size_t size, int32_t n_threads, do
   });
 }
 
+ek_status ek_model_profile_start(ek_model* model) {
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    model->core->start_profile();
+  });
+}
+
+ek_status ek_model_profile_take(ek_model* model, ek_profile_entry* entries, size_t capacity,
+                                size_t* n_entries) {
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    require(n_entries != nullptr, "n_entries is NULL");
+    require(entries != nullptr || capacity == 0, "entries is NULL with capacity " + std::to_string(capacity));
+    if (capacity > 0) check_size(entries[0], "ek_profile_entry");
+    *n_entries = model->core->take_profile(entries, capacity);
+  });
+}
+
+ek_status ek_model_profile_stop(ek_model* model) {
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    model->core->stop_profile();
+  });
+}
+
 const char* ek_isa_name(int32_t index) {
   const char* const* names = available_kernels();
   for (int32_t i = 0; i <= index && *names != nullptr; ++i, ++names) {

@@ -100,7 +100,9 @@ void Executor::run(const Chunk& chunk, float* logits, const std::function<void()
   chunk_ = &chunk;
   rows_ = chunk.rows();
   buffers_[static_cast<size_t>(plan_.logits)].data = logits;
+  if (profile_ != nullptr) profile_->lap_other();
   compute_angles();
+  if (profile_ != nullptr) profile_->lap_angles();
   plan_attention();
   size_t begin = 0;  // of the row-wise steps that wait to be run
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -115,10 +117,14 @@ void Executor::run(const Chunk& chunk, float* logits, const std::function<void()
     if (linear == nullptr && attention == nullptr) continue;
     run_rows(begin, i + 1);
     begin = i + 1;
-    if (linear != nullptr) run_linear(*linear);
+    if (linear != nullptr) {
+      run_linear(*linear);
+      if (profile_ != nullptr) profile_->lap_linear(i, rows_);
+    }
     if (attention != nullptr) {
       check();
       run_attention(*attention);
+      if (profile_ != nullptr) profile_->lap_attention(i, chunk);
     }
   }
   run_rows(begin, plan_.steps.size());
@@ -202,9 +208,14 @@ void Executor::run_rows(size_t begin, size_t end) {
   int64_t cost = 0;
   for (size_t i = begin; i < end; ++i) cost += row_cost_[i];
   if (cost == 0) return;
+  if (profile_ != nullptr) profile_->begin_rows(begin, end);
   for_rows(cost, [&](int64_t row) {
-    for (size_t i = begin; i < end; ++i) run_row(plan_.steps[i], row);
+    for (size_t i = begin; i < end; ++i) {
+      run_row(plan_.steps[i], row);
+      if (profile_ != nullptr) profile_->lap_row(i);
+    }
   });
+  if (profile_ != nullptr) profile_->end_rows(begin, end, rows_);
 }
 
 void Executor::run_row(const Step& step, int64_t row) {

@@ -14,6 +14,7 @@
 #include "engine/chunk.h"
 #include "engine/kv_cache.h"
 #include "engine/memory.h"
+#include "engine/profile.h"
 #include "engine/thread_pool.h"
 #include "kernels/kernels.h"
 #include "plan/plan.h"
@@ -32,6 +33,8 @@ class Executor {
   // Room for the chunk's tokens must have been reserved in the caches. `logits` [chunk.wanted, n_vocab].
   // `check` is called once per layer and stops the run by throwing.
   void run(const Chunk& chunk, float* logits, const std::function<void()>& check);
+
+  void set_profile(Profile* profile) { profile_ = profile; }  // borrowed; null = none is taken
 
  private:
   struct Buffer {
@@ -68,6 +71,7 @@ class Executor {
   ThreadPool& pool_;
   const KvLayout layout_;
   const bool exact_;
+  Profile* profile_ = nullptr;
   std::vector<int64_t> row_cost_;  // per step: floats read and written per row
   std::vector<int> live_;          // buffers that the row-local steps at the end take over
 

@@ -169,6 +169,7 @@ void Model::reserve(const std::vector<Segment>& segments) {
 void Model::forward(const std::vector<Segment>& segments, float* logits, size_t n_logits) {
   std::lock_guard<FairMutex> hold(mutex_);
   check_open();
+  if (profile_ != nullptr) profile_->start();
   check_segments(segments, n_logits);
   const auto check_cancelled = [&segments] {
     bool cancelled = false;
@@ -190,6 +191,35 @@ void Model::forward(const std::vector<Segment>& segments, float* logits, size_t 
     throw;
   }
   for (const Segment& segment : segments) segment.session->cache.commit(segment.n_ids);
+  if (profile_ != nullptr) profile_->lap_other();
+}
+
+void Model::start_profile() {
+  std::lock_guard<FairMutex> hold(mutex_);
+  check_open();
+  profile_ = std::make_unique<Profile>(plan_, layout_.bytes_per_token() / layout_.n_layers);
+  executor_.set_profile(profile_.get());
+}
+
+// How many steps ran; unless there is room for all, nothing is taken.
+size_t Model::take_profile(ek_profile_entry* entries, size_t capacity) {
+  std::lock_guard<FairMutex> hold(mutex_);
+  check_open();
+  if (profile_ == nullptr) invalid("no profile is being taken: start one first");
+  const std::vector<const Profile::Entry*> ran = profile_->ran();
+  if (capacity < ran.size()) return ran.size();
+  for (const Profile::Entry* entry : ran) {
+    *entries++ = {sizeof(ek_profile_entry), entry->kind,  entry->name.c_str(), entry->calls,
+                  entry->seconds,           entry->bytes, entry->operations};
+  }
+  profile_->reset();
+  return ran.size();
+}
+
+void Model::stop_profile() {
+  std::lock_guard<FairMutex> hold(mutex_);
+  executor_.set_profile(nullptr);
+  profile_.reset();
 }
 
 double Model::read_bandwidth() {

@@ -14,6 +14,7 @@
 #include "engine/executor.h"
 #include "engine/fair_mutex.h"
 #include "engine/kv_cache.h"
+#include "engine/profile.h"
 #include "engine/session.h"
 #include "engine/thread_pool.h"
 #include "io/nb_file.h"
@@ -56,6 +57,11 @@ class Model {
   // Bytes per second at which the model's threads read the file: best of all loops that this CPU can run.
   double read_bandwidth();
 
+  // From here on forwards are profiled, in exchange for a clock reading per step; see ek_model_profile_start.
+  void start_profile();
+  size_t take_profile(ek_profile_entry* entries, size_t capacity);
+  void stop_profile();
+
   // Waits for the running forward; whatever is called later is refused.
   void close();
 
@@ -74,6 +80,7 @@ class Model {
   FairMutex mutex_;
   ThreadPool pool_;
   Executor executor_;
+  std::unique_ptr<Profile> profile_;
 };
 
 }  // namespace edge_kit
