@@ -7,14 +7,18 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace edge_kit {
 namespace {
 
 struct Paths {
-  const Kernels* tables[4] = {};  // best first
-  const char* names[5] = {};
+  const Kernels* tables[5] = {};  // best first
+  const char* names[6] = {};
   int count = 0;
 
   void append(const Kernels& kernels) {
@@ -32,6 +36,16 @@ uint64_t saved_registers() {
   return static_cast<uint64_t>(high) << 32 | low;
 }
 
+// Asks Linux to save the tile registers; without its consent the first use of one ends the process.
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return (saved_registers() & 0x60000) == 0x60000 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 void append_x86(Paths* paths) {
   unsigned a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return;
@@ -41,9 +55,11 @@ void append_x86(Paths* paths) {
   if ((xcr0 & 0x06) != 0x06) return;  // xmm and ymm
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !bit(b, 5)) return;  // avx2
   const unsigned subleaves = a;
+  const bool amx_int8 = bit(d, 24) && bit(d, 25);
   const bool avx512 = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);  // f, dq, bw, vl
   const bool avx512_vnni = avx512 && bit(c, 11) && (xcr0 & 0xe0) == 0xe0;    // opmask and zmm too
   const bool avx_vnni = subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && bit(a, 4);
+  if (avx512_vnni && amx_int8 && may_use_tiles()) paths->append(kAmxInt8Kernels);
   if (avx512_vnni) paths->append(kAvx512VnniKernels);
   if (avx_vnni) paths->append(kAvxVnniKernels);
   paths->append(kAvx2Kernels);

@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kPrefetchBytes = 1024;  // how far ahead of a stream from memory to prefetch
 
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
+inline void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }  // not into the nearest cache
 
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 

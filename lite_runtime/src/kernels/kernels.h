@@ -67,7 +67,7 @@ struct AttentionArgs {
 };
 
 struct Kernels {
-  const char* name;  // "scalar", "avx2", "avx-vnni", "avx512-vnni"; as accepted by EDGE_KIT_ISA
+  const char* name;  // "scalar", "avx2", "avx-vnni", "avx512-vnni", "amx-int8"; as accepted by EDGE_KIT_ISA
 
   // x [k] -> values [groups * kGroup], scale [groups], offset [groups].
   // scale = max|x| / 127; values = round-half-even(x * (127 / max|x|)), within +-127; an all-zero group

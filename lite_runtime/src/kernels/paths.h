@@ -10,6 +10,7 @@ extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvxVnniKernels;
 extern const Kernels kAvx512VnniKernels;
+extern const Kernels kAmxInt8Kernels;
 #endif
 
 }  // namespace edge_kit
