@@ -11,6 +11,7 @@ from typing import Optional
 
 from . import _native
 from .errors import CancelledError, ContextFullError, UsageError, whole_number
+from .speculation import Speculation
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class StopMatcher:
 
 
 def generate(
-    session, prompt, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop
+    session, prompt, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop,
+    speculate,
 ):  # fmt: skip
     """Appends `prompt` to the session and yields an Item per new token.
 
@@ -69,7 +71,9 @@ def generate(
     the model has one). None means the file's generation_config; where that has no max_new_tokens, it is what
     the context holds. temperature 0, or do_sample false in the file, is greedy. top_k 0, top_p 1, min_p 0 and
     repetition_penalty 1 are off. The random number for a token depends on `seed` and the token's place in the
-    session alone. stop: a string or several. The last token is not in the session's cache: it was no input.
+    session alone. stop: a string or several. speculate: guess ahead where the answer repeats what stood
+    before (see `speculation`); it changes the speed alone. The last token is not in the session's cache: it
+    was no input.
 
     Arguments are checked before the first step. Raises UsageError, ContextFullError; FileFormatError where
     text is needed and the file has no tokenizer.
@@ -88,6 +92,8 @@ def generate(
     several = isinstance(stops, (list, tuple, set, frozenset))
     if not several or not all(isinstance(text, str) and text for text in stops):
         raise UsageError(f"stop {stop!r}, expected a text or several, none of them empty")
+    if not isinstance(speculate, bool):
+        raise UsageError(f"speculate {speculate!r}, expected True or False")
     if isinstance(prompt, str):
         prompt = model.text.encode(prompt, bos=len(session) == 0)
     ids = model.check_ids(prompt)
@@ -98,14 +104,15 @@ def generate(
             f"new), the limit is {model.info.n_ctx}: shorten it, or load the model with a larger n_ctx"
         )
     detokenizer = model.text.detokenizer() if stops or "tokenizer.json" in model.bundle else None
-    return _stream(session, ids, max_new_tokens, sampling, detokenizer, StopMatcher(stops))
+    return _stream(session, ids, max_new_tokens, sampling, detokenizer, StopMatcher(stops), speculate)
 
 
-def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher):
+def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher, speculate):
     model, handle = session.model, session._handle
     cancel_is_old, handle.cancel_came_late = handle.cancel_came_late, False
     n_cancels = handle.n_cancels
     n_generated, prefill_seconds, decode_seconds = 0, 0.0, 0.0
+    speculation, token = None, None
 
     def item(text, token, finish_reason):
         return Item(
@@ -118,11 +125,13 @@ def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher):
             finish_reason,
         )
 
-    step = ids
     while True:
         started = time.perf_counter()
         try:
-            (logits,) = model.forward([(session, step, "last")])
+            if speculation is None:
+                (logits,) = model.forward([(session, ids if token is None else [token], "last")])
+            else:
+                logits = _look_ahead(session, speculation, token, max_new_tokens - n_generated)
         except CancelledError:
             if cancel_is_old and handle.n_cancels == n_cancels:
                 cancel_is_old = False
@@ -151,7 +160,21 @@ def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher):
             yield item(text + matcher.flush(), token, finish_reason)
             return
         yield item(text, token, None)
-        step = [token]
+        if speculate and n_generated == 1:
+            speculation = Speculation(session)
+
+
+def _look_ahead(session, speculation, token: int, n_left: int):
+    """The logits after `token`, of an answer that may have `n_left` tokens after it."""
+    logits = speculation.take(token)
+    if logits is not None:
+        return logits
+    most = min(n_left, session.model.info.n_ctx - len(session)) - 1
+    step = speculation.inputs(token, most)
+    with session._handle.use():  # nobody sees the drafts between the two
+        started = time.perf_counter()
+        (rows,) = session.model.forward([(session, step, "all")])
+        return speculation.give(rows, time.perf_counter() - started)
 
 
 def make_sampling(

@@ -30,14 +30,31 @@ class SessionHandle:
         self._valid = threading.RLock()  # held while the pointer is used by cancel or freed
         self.n_cancels = 0
         self.cancel_came_late = False  # for the generation it was meant for; the native flag is still up
+        self._n_aside = 0  # tokens of the cache behind those that the session shows
 
     @contextlib.contextmanager
     def use(self):
-        """Waits for the running call to end and gives the pointer."""
+        """Waits for the running call to end and gives the pointer. What was set aside is dropped."""
         with self._in_use:
             if self._pointer is None:
                 raise UsageError("the session is closed")
+            if self._n_aside:
+                library, n_aside, self._n_aside = _native.library(), self._n_aside, 0
+                shown = library.ek_session_length(self._pointer) - n_aside
+                _native.check(library.ek_session_cut(self._pointer, shown))
             yield self._pointer
+
+    def set_aside(self, n: int) -> None:
+        """The last `n` tokens of the cache are guesses, to be taken one by one or dropped."""
+        self._n_aside = n
+
+    def take(self) -> bool:
+        """Makes the first token set aside a part of the session; False if none is there any more."""
+        with self._in_use:
+            if self._pointer is None or not self._n_aside:
+                return False
+            self._n_aside -= 1
+            return True
 
     def cancel(self) -> None:
         with self._valid:
@@ -85,6 +102,19 @@ class Session:
             _native.check(_native.library().ek_session_cut(pointer, n))
             del self._tokens[n:]
 
+    def _set_aside(self, n: int) -> None:
+        """Hides the last `n` tokens; the next call that uses the cache drops them, unless they are taken."""
+        if n:
+            self._handle.set_aside(n)
+            del self._tokens[-n:]
+
+    def _take(self, token: int) -> bool:
+        """Shows `token`, the first of those set aside; False if they were dropped."""
+        taken = self._handle.take()
+        if taken:
+            self._tokens.append(token)
+        return taken
+
     def fork(self) -> Session:
         """A second session with the same cache content; full blocks are shared."""
         fork = ctypes.c_void_p()
@@ -107,10 +137,21 @@ class Session:
         repetition_penalty=None,
         seed=0,
         stop=None,
+        speculate=True,
     ):
         """Appends `prompt` and yields Items, one per new token; see `lite_runtime.generate.generate`."""
         return generate(
-            self, prompt, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop
+            self,
+            prompt,
+            max_new_tokens,
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            repetition_penalty,
+            seed,
+            stop,
+            speculate,
         )
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ GENERATION_OPTIONS = (
     "min_p",
     "repetition_penalty",
     "seed",
+    "speculate",
 )
 
 
@@ -48,6 +49,12 @@ def add_generation_arguments(parser) -> None:
     group.add_argument("--min-p", type=float, metavar="P", help="0 = off")
     group.add_argument("--repetition-penalty", type=float, metavar="R", help="1 = off")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    parser.add_argument(
+        "--speculate",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="guess ahead where the answer repeats what stood before: faster, same answer; default: on",
+    )
     parser.add_argument("--system", metavar="TEXT", help="system message in front of the conversation")
 
 
