@@ -148,6 +148,7 @@ _SIGNATURES = {
         "status",
         [_pointer, ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(ctypes.c_double)],
     ),
+    "ek_multiply_peak": ("status", [ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_double)]),
     "ek_model_profile_start": ("status", [_pointer]),
     "ek_model_profile_take": (
         "status",

@@ -7,8 +7,10 @@ import os
 import platform
 import resource
 import sys
+import time
 from pathlib import Path
 
+from . import _native
 from .errors import MemoryLimitError
 
 
@@ -66,6 +68,46 @@ def cpu_model() -> str:
 def usable_cores() -> int:
     """Logical processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def multiply_peak(n_threads=None, isa=None) -> float:
+    """Int8 multiply-adds per second of kernel path `isa` on `n_threads` at most (None: the defaults).
+
+    Takes some 50 ms; raises UsageError for a path that this CPU cannot run.
+    """
+    result = ctypes.c_double()
+    name = None if isa is None else isa.encode()
+    _native.check(_native.library().ek_multiply_peak(name, n_threads or 0, ctypes.byref(result)))
+    return result.value
+
+
+class CpuWatch:
+    """What share of the machine's processor time others took since this was made."""
+
+    _TICKS = 2  # /proc/stat counts in ticks, and for each core may be a tick or two off
+
+    def __init__(self):
+        self._started, self._foreign = time.perf_counter(), _foreign_cpu_seconds()
+
+    def foreign_share(self) -> float | None:
+        """Of all cores, taken by other processes or held back by the host; None where it cannot be told."""
+        foreign = _foreign_cpu_seconds()
+        if foreign is None or self._foreign is None:
+            return None
+        cores = os.cpu_count() or 1
+        unsure = self._TICKS * cores / os.sysconf("SC_CLK_TCK")
+        taken = foreign - self._foreign - unsure
+        return max(0.0, taken) / (cores * (time.perf_counter() - self._started))
+
+
+def _foreign_cpu_seconds() -> float | None:
+    """Since boot: busy and stolen time of all cores but this process's own."""
+    fields = _read("/proc/stat").partition("\n")[0].split()
+    if fields[:1] != ["cpu"] or len(fields) < 9:
+        return None
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[1:9])
+    ticks = user + nice + system + irq + softirq + steal
+    return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 def clock_mhz() -> float | None:

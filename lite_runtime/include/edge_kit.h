@@ -144,19 +144,23 @@ EK_API ek_status ek_forward(ek_model* model, const ek_segment* segments, size_t 
 EK_API ek_status ek_sample(const float* logits, int64_t n_vocab, const ek_sampling* sampling, const int32_t* history,
                            int64_t n_history, uint64_t position, int32_t* token);
 
-/* Reads at least 1 GB of the mapped file (or as much as there is) with the model's threads; bytes per second,
- * the best of all loop variants. */
+/* Reads at least 1 GB of the mapped file (a smaller one again and again) with the model's threads; bytes per
+ * second. The first call looks for the best of all loop variants, which takes 12 GB; later ones use that. */
 EK_API ek_status ek_model_read_bandwidth(ek_model* model, double* bytes_per_second);
 
 /* The same over memory of the caller: at least 4096 bytes a thread, better 1 GB. n_threads 0 = the default. */
 EK_API ek_status ek_read_bandwidth(const void* data, size_t size, int32_t n_threads, double* bytes_per_second);
 
+/* Int8 multiply-adds per second that a kernel path can do on n_threads at most: its multiplication over
+ * registers alone, for 30 ms or more. isa NULL = EDGE_KIT_ISA, else the best; n_threads 0 = the default. */
+EK_API ek_status ek_multiply_peak(const char* isa, int32_t n_threads, double* operations_per_second);
+
 /* From here on forwards note what each step takes; without, they spend nothing on it. A profile that runs
  * already begins anew. */
 EK_API ek_status ek_model_profile_start(ek_model* model);
-/* Takes what was noted since the start, or since it was taken last: the steps that ran, in the order of the plan.
- * `n_entries` receives their number; with less room (capacity 0, entries NULL) nothing is taken. Names live
- * until the profile is started again or stopped, or the model closed. */
+/* Takes what was noted since the start, or since it was taken last: the steps that ran, in the order of the
+ * plan. `n_entries` receives their number; with less room (capacity 0, entries NULL) nothing is taken. Names
+ * live until the profile is started again or stopped, or the model closed. */
 EK_API ek_status ek_model_profile_take(ek_model* model, ek_profile_entry* entries, size_t capacity,
                                        size_t* n_entries);
 EK_API ek_status ek_model_profile_stop(ek_model* model);

@@ -211,7 +211,22 @@ ek_status ek_read_bandwidth(const void* data, size_t size, int32_t n_threads, do
     require(data != nullptr, "data is NULL");
     require(bytes_per_second != nullptr, "bytes_per_second is NULL");
     ThreadPool pool(resolve_threads(n_threads));
-    *bytes_per_second = read_bandwidth(static_cast<const uint8_t*>(data), size, pool);
+    const uint8_t* bytes = static_cast<const uint8_t*>(data);
+    *bytes_per_second = read_bandwidth(find_read_loop(bytes, size, pool), bytes, size, pool);
+  });
+}
+
+ek_status ek_multiply_peak(const char* isa, int32_t n_threads, double* operations_per_second) {
+  return guarded([&] {
+    require(operations_per_second != nullptr, "operations_per_second is NULL");
+    const Kernels& kernels = choose_kernels(isa != nullptr ? isa : "");
+    const MultiplyLoop* loop = find_multiply_loop(kernels.name);
+    if (loop == nullptr) {
+      throw Error(EK_ERR_UNSUPPORTED, std::string("kernel path ") + kernels.name +
+                                          " has no loop that measures its multiplications");
+    }
+    ThreadPool pool(resolve_threads(n_threads));
+    *operations_per_second = multiply_rate(*loop, pool);
   });
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 #include <variant>
 
-#include "engine/bandwidth.h"
 #include "engine/cpu.h"
 #include "engine/step_access.h"
 #include "io/status.h"
@@ -16,20 +15,6 @@ namespace edge_kit {
 namespace {
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(EK_ERR_INVALID_ARGUMENT, message); }
-
-const Kernels& choose_kernels(const std::string& isa) {
-  const char* variable = std::getenv("EDGE_KIT_ISA");
-  const bool from_variable = isa.empty() && variable != nullptr && *variable != '\0';
-  const std::string wanted = from_variable ? variable : isa;
-  if (wanted.empty()) return *best_kernels();
-  if (const Kernels* kernels = find_kernels(wanted.c_str())) return *kernels;
-  std::string names;
-  for (const char* const* name = available_kernels(); *name != nullptr; ++name) {
-    names += (names.empty() ? "" : ", ") + std::string(*name);
-  }
-  invalid((from_variable ? "EDGE_KIT_ISA=" : "isa ") + wanted +
-          " is not a kernel path that this CPU can run; it has " + names);
-}
 
 int64_t check_context(int64_t n_ctx) {
   if (n_ctx == 0) return kDefaultContext;
@@ -56,6 +41,20 @@ int64_t wanted_rows(const Segment& segment) {
 }
 
 }  // namespace
+
+const Kernels& choose_kernels(const std::string& isa) {
+  const char* variable = std::getenv("EDGE_KIT_ISA");
+  const bool from_variable = isa.empty() && variable != nullptr && *variable != '\0';
+  const std::string wanted = from_variable ? variable : isa;
+  if (wanted.empty()) return *best_kernels();
+  if (const Kernels* kernels = find_kernels(wanted.c_str())) return *kernels;
+  std::string names;
+  for (const char* const* name = available_kernels(); *name != nullptr; ++name) {
+    names += (names.empty() ? "" : ", ") + std::string(*name);
+  }
+  invalid((from_variable ? "EDGE_KIT_ISA=" : "isa ") + wanted +
+          " is not a kernel path that this CPU can run; it has " + names);
+}
 
 Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& options)
     : file_(std::move(file)),
@@ -226,7 +225,8 @@ double Model::read_bandwidth() {
   std::lock_guard<FairMutex> hold(mutex_);
   check_open();
   if (file_ == nullptr) throw Error(EK_ERR_INVALID_ARGUMENT, "the model has no file to read");
-  return edge_kit::read_bandwidth(file_->data(), file_->size(), pool_);
+  if (read_loop_.kernels == nullptr) read_loop_ = find_read_loop(file_->data(), file_->size(), pool_);
+  return edge_kit::read_bandwidth(read_loop_, file_->data(), file_->size(), pool_);
 }
 
 }  // namespace edge_kit

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/bandwidth.h"
 #include "engine/chunk.h"
 #include "engine/executor.h"
 #include "engine/fair_mutex.h"
@@ -34,6 +35,9 @@ struct ModelOptions {
   int64_t chunk_rows = kChunkRows;
 };
 
+// The path called `isa`; empty = what EDGE_KIT_ISA names, else the best. Any other: EK_ERR_INVALID_ARGUMENT.
+const Kernels& choose_kernels(const std::string& isa);
+
 class Model {
  public:
   // `file` holds what the plan points to; it may be null when that lives elsewhere.
@@ -54,7 +58,7 @@ class Model {
   // See ek_forward. Throws Error and leaves every cache as it was.
   void forward(const std::vector<Segment>& segments, float* logits, size_t n_logits);
 
-  // Bytes per second at which the model's threads read the file: best of all loops that this CPU can run.
+  // Bytes per second at which the model's threads read the file by the loop that was the fastest at first.
   double read_bandwidth();
 
   // From here on forwards are profiled, in exchange for a clock reading per step; see ek_model_profile_start.
@@ -81,6 +85,7 @@ class Model {
   ThreadPool pool_;
   Executor executor_;
   std::unique_ptr<Profile> profile_;
+  ReadLoop read_loop_{};  // without kernels until it is known
 };
 
 }  // namespace edge_kit

@@ -1,6 +1,6 @@
 // Time, bytes and multiplications of each step of a plan.
 //
-// Clocks are read on the calling thread alone: every moment of a forward is credited to the step that it ends.
+// Clocks are read on the calling thread alone: every moment of a forward is credited to the step it ends.
 // Where steps are done row by row on several threads, the region's time is divided as the calling thread's
 // rows say. Threads: used under the model's lock; within a region `lap_row` may come from any of its threads.
 #pragma once
