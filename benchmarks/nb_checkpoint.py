@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import numpy as np
-
 from edge_kit.export.checkpoint import Checkpoint, open_checkpoint
 from edge_kit.export.checkpoint.hf_config import config_from_hf
+
 from edge_kit.nb import tiles
 from edge_kit.nb.bundle import read_bundle
 from edge_kit.nb.reader import NbFile

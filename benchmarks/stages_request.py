@@ -48,7 +48,8 @@ def parse_request(body: bytes):
             raise UsageError(f"message {message!r}, expected a role: system, user or assistant")
         if not isinstance(message.get("content"), str):
             raise UsageError(f"message {message!r}, expected a content that is a text")
-    return messages, whole_number("max_tokens", request.get("max_tokens"), 1, 2**31 - 1), request.get("temperature")
+    max_tokens = whole_number("max_tokens", request.get("max_tokens"), 1, 2**31 - 1)
+    return messages, max_tokens, request.get("temperature")
 
 
 def answer(model, session, body: bytes):
