@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 
+import numpy as np
 import pytest
 
 import lite_runtime
+from benchmarks import speculation as benchmark
 from lite_runtime import speculation
 from lite_runtime.errors import UsageError
-from lite_runtime.speculation import Drafter, NGramIndex, RowCost
+from lite_runtime.speculation import Drafter, NGramIndex, RowCost, Speculation
 
 PROMPT = [72, 101, 108, 108, 111]
 
@@ -328,3 +331,27 @@ def test_an_answer_that_repeats_its_prompt(demo_nb, native_library, fixed_cost, 
         n_plain = len(rows)
         assert trace(model, prompt=ids, max_new_tokens=40, **options) == plain
         assert len(rows) - n_plain < 0.75 * n_plain
+
+
+# The benchmark.
+
+
+def test_benchmark_replays_recorded_answers_on_random_weights(tiny_nb, native_library):
+    rows = benchmark.measure(tiny_nb, threads=1, repeat=2, new_tokens=8)
+    assert [row["prompt"] for row in rows if row["prompt"] == "all"] == ["all"] * 3
+    assert all(row["same_tokens"] and row["replayed"] and row["tokens"] <= 24 * 2 for row in rows)
+    assert all(row["ratio"]["min"] <= row["ratio"]["median"] <= row["ratio"]["max"] for row in rows)
+    no_match = rows[-1]
+    assert (no_match["kind"], no_match["drafted"], no_match["forwards"]) == ("no match", 0, 8)
+    assert set(json.loads(benchmark.ANSWERS.read_text("utf-8"))) == {*benchmark.REPEATING, *benchmark.FRESH}
+    assert "| no match, replayed | all |" in benchmark.table(rows)
+
+
+def test_benchmark_lets_the_recorded_answer_decide(tiny, fixed_cost, monkeypatch):
+    prompt = random.Random(2).sample(range(1, 300), 60)
+    run = benchmark.compare(tiny, [*prompt, 0], 50, {"temperature": 0}, answer=prompt)
+    assert run["same_tokens"] and run["tokens"] == 50 and run["forwards"] < 15
+    assert run["accepted"] == 50 - run["forwards"] <= run["drafted"]
+    zeros = np.zeros(tiny.info.n_vocab, np.float32)
+    monkeypatch.setattr(Speculation, "take", lambda speculation, token: zeros)
+    assert not benchmark.compare(tiny, prompt, 5, {"temperature": 0})["same_tokens"]
