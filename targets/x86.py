@@ -10,5 +10,5 @@ TARGET = Target(
     opt_place="x86",
     machines=("x86_64", "amd64"),
     triple="x86_64-linux-gnu",
-    isa_levels=("avx512-vnni", "avx-vnni", "avx2", "scalar"),
+    isa_levels=("amx-int8", "avx512-vnni", "avx-vnni", "avx2", "scalar"),
 )

@@ -126,10 +126,9 @@ float expected_output(const Layer& layer, const QuantizedRows& x, int64_t r, int
   return sum * layer.scale[n] + (layer.view.bias ? layer.bias[n] : 0.0f);
 }
 
-void check_linear(int64_t n, int64_t k, WeightLayout layout) {
+void check_linear(int64_t n, int64_t k, WeightLayout layout, int64_t most_rows = 33) {
   if (kSanitized && n * k > 1 << 17) return;
   const Layer layer(n, k, layout, (n + k) % 2 == 0);
-  const int64_t most_rows = 33;
   std::vector<float> x = normals(most_rows * k);
   std::fill(x.begin() + k, x.begin() + 2 * k, 0.0f);  // row 1
   x[2 * k] = 1000.0f;                                 // an outlier in row 2
@@ -139,14 +138,14 @@ void check_linear(int64_t n, int64_t k, WeightLayout layout) {
   const Output int8_all = int8_output(scalar(), layer, q.view(0, most_rows), n);
   const Output float_all = float_output(scalar(), layer.view, x.data(), 5, n);
   for (const int64_t at : {int64_t{0}, n - 1}) {
-    for (const int64_t r : {0, 1, 2, 32}) {
+    for (const int64_t r : {int64_t{0}, int64_t{1}, int64_t{2}, most_rows - 1}) {
       CHECK_CASE(int8_all[r * n + at] == expected_output(layer, q.view(0, most_rows), r, at), shape);
     }
     CHECK_CASE(int8_all[n + at] == (layer.view.bias ? layer.bias[at] : 0.0f), shape);
   }
   for (const Kernels* kernels : paths()) {
     const std::string name = kernels->name + shape;
-    for (const int64_t rows : {1, 2, 3, 5, 8, 9, 33}) {
+    for (const int64_t rows : {1, 2, 3, 5, 8, 9, 16, 17, 33, static_cast<int>(most_rows)}) {
       if (kernels == &scalar() && rows > 2) break;
       const Output y = int8_output(*kernels, layer, q.view(0, rows), n);
       CHECK_CASE(same_bits(y, Output(int8_all.begin(), int8_all.begin() + rows * n)), name);
@@ -166,6 +165,7 @@ TEST(linears) {
   for (const int64_t k : {4, 36, 64, 1536, 1540, 8960}) {
     for (const int64_t n : {16, 48, 256, 1536}) check_linear(n, k, WeightLayout::kTiles);
   }
+  check_linear(80, 1124, WeightLayout::kTiles, 261);  // more rows than any path takes at once
 }
 
 TEST(float_weights) {
@@ -194,11 +194,13 @@ TEST(extremes) {
         Layer layer(n, k, layout, false);
         std::fill(layer.weights.get(), layer.weights.get() + n * k, static_cast<int8_t>(weight));
         std::fill(layer.scale.begin(), layer.scale.end(), 1.0f);
-        const std::vector<float> x(32 * 7, sign * 127.0f);
+        const std::vector<float> x(32 * 25, sign * 127.0f);
         for (const Kernels* kernels : paths()) {
-          const Quantized q(*kernels, x, 7, k);
-          for (const float y : int8_output(*kernels, layer, q.view(0, 7), n)) {
-            CHECK_CASE(y == sign * 127.0f * static_cast<float>(weight) * 32.0f, kernels->name);
+          const Quantized q(*kernels, x, 25, k);
+          for (const int64_t rows : {7, 25}) {
+            for (const float y : int8_output(*kernels, layer, q.view(0, rows), n)) {
+              CHECK_CASE(y == sign * 127.0f * static_cast<float>(weight) * 32.0f, kernels->name);
+            }
           }
         }
       }
