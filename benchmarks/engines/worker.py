@@ -6,6 +6,7 @@ Commands, and the fields of their answers:
     {"do": "load"}                            seconds, import_seconds, rss (bytes)
     {"do": "run", "ids": […], "n_new": n}     began (of time.perf_counter), seconds: [n]
     {"do": "top1", "ids": […]}                ids
+    {"do": "own_goal", "name": name, …}       samples (of this kit alone)
     {"do": "about"}                           versions, bytes_per_token, memory: VmHWM, RssAnon, RssFile
 An answer {"error": text} is the engine's failure; the worker goes on. End of stdin ends it. Whatever the
 engine prints goes to stderr.
@@ -58,6 +59,9 @@ def perform(engine, command: dict, folder: str, quant: str, threads: int) -> dic
         return {"began": started, "seconds": seconds}
     if command["do"] == "top1":
         return {"ids": [int(value) for value in engine.top1(command["ids"])]}
+    if command["do"] == "own_goal":
+        options = {key: value for key, value in command.items() if key not in ("do", "name")}
+        return {"samples": engine.own_goal(command["name"], **options)}
     if command["do"] == "about":
         about = {"versions": engine.versions(), "bytes_per_token": engine.bytes_per_token()}
         return {**about, "python": sys.version.split()[0], "memory": memory()}

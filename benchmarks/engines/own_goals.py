@@ -1,0 +1,87 @@
+"""What only this kit promises: long contexts, many sequences at once, the share of the bandwidth.
+
+Each takes a loaded model and gives samples, one per turn. Within a turn the cases alternate in short windows,
+so that a ratio compares moments that lie close together. Speculation has its own program; a goal on it is one
+more function here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import numpy as np
+
+WINDOW = 8  # tokens
+
+
+def long_context(model, lengths: list, turns: int) -> dict:
+    """{"0": tokens/s of each turn in a nearly empty context, "2000": …}, for the lengths that fit."""
+    fitting = [n for n in lengths if n + (turns + 1) * WINDOW <= model.info.n_ctx]
+    with contextlib.ExitStack() as stack:
+        sessions = {n: stack.enter_context(_session(model, max(n, WINDOW))) for n in [0, *fitting]}
+        return _alternate({n: [session] for n, session in sessions.items()}, model, turns)
+
+
+def many_sessions(model, counts: list, turns: int) -> dict:
+    """{"1": tokens/s of one session, "4": of four in one forward, all four counted, …}, and "rows_equal"."""
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(_session(model, 32 + i)) for i in range(max(counts))]
+        equal = _rows_equal(model, sessions, stack)
+        samples = _alternate({n: sessions[:n] for n in [1, *counts]}, model, turns)
+        return {**samples, "rows_equal": equal}
+
+
+def bandwidth(model, prompt: int, turns: int) -> dict:
+    """Share of the read bandwidth per window of 8 tokens, as `edge-kit bench` defines it."""
+    from edge_kit import speed
+
+    measured = speed.measure(model, prompt, turns * WINDOW, speed.warm_up(model, prompt))
+    return {
+        "shares": measured["window_shares"],
+        "peak_share": measured["prefill_peak_share"],
+        "multiply_peak_gops": measured["multiply_peak_gops"],
+    }
+
+
+GOALS = {"long_context": long_context, "many_sessions": many_sessions, "bandwidth": bandwidth}
+
+
+def _session(model, length: int):
+    """A session with `length` random tokens in its cache."""
+    session = model.session()
+    ids = np.random.default_rng(length).integers(0, model.info.n_vocab, length)
+    for start in range(0, length, 512):
+        model.forward([(session, ids[start : start + 512], "none")])
+    return session
+
+
+def _alternate(cases: dict, model, turns: int) -> dict:
+    """Tokens per second of each case and turn: one window of each case per turn, cut back afterwards."""
+    samples = {str(name): [] for name in cases}
+    for turn in range(turns + 1):  # the first one warms up
+        for name, sessions in cases.items():
+            lengths = [len(session) for session in sessions]
+            tokens = [0] * len(sessions)
+            started = time.perf_counter()
+            for _ in range(WINDOW):
+                rows = [(session, [token], "last") for session, token in zip(sessions, tokens)]
+                tokens = [int(logits.argmax()) for logits in model.forward(rows)]
+            rate = WINDOW * len(sessions) / (time.perf_counter() - started)
+            for session, length in zip(sessions, lengths):
+                session.cut(length)
+            if turn:
+                samples[str(name)].append(rate)
+    return samples
+
+
+def _rows_equal(model, sessions: list, stack) -> bool:
+    """Whether each session's logits in one forward of all equal those of its solo run, bit for bit."""
+    forks = [stack.enter_context(session.fork()) for session in sessions]
+    together = model.forward([(fork, [7], "last") for fork in forks])
+    for session, row in zip(sessions, together):
+        with session.fork() as solo:
+            (alone,) = model.forward([(solo, [7], "last")])
+        if not np.array_equal(row, alone):
+            return False
+    return True
