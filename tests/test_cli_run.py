@@ -1,4 +1,4 @@
-"""run, chat, bench and doctor on random:tiny."""
+"""run, chat and doctor on random:tiny."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import json
 import os
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import lite_runtime
 from edge_kit.cli import main
-from edge_kit.commands import bench, chat
+from edge_kit.commands import chat
 
 EDGE_KIT = [sys.executable, "-m", "edge_kit"]
 SMOKE = Path(__file__).with_name("runtime_smoke.py")
@@ -106,64 +104,6 @@ def test_chat_command_until_the_input_ends(tiny_nb, native_library):
         assert done.returncode == 0, done.stderr
         assert done.stderr.count(b" new") >= 2 and b"[not sent: the prompt needs" in done.stderr
         assert b"[not sent: the line is not UTF-8]" in done.stderr
-
-
-def test_bench_reports_its_figures(tiny, tiny_nb, capsys):
-    arguments = [
-        "bench",
-        str(tiny_nb),
-        "--prompt-tokens",
-        "9",
-        "--new-tokens",
-        "6",
-        "--threads",
-        "1",
-        "--repeat",
-        "2",
-    ]
-    status = main([*arguments, "--json"])
-    report = json.loads(capsys.readouterr().out)
-    assert status == (1 if "problems" in report else 0)
-    for name in (
-        "prefill_tps",
-        "decode_tps",
-        "load_s",
-        "rss_after_load_bytes",
-        "rss_decode_bytes",
-        "peak_rss_bytes",
-        "read_bandwidth_gbs",
-        "bandwidth_share",
-    ):
-        assert report[name] > 0
-    assert (report["threads"], report["context"], report["kernel"]) == (1, 15, tiny.info.isa)
-    assert report["rss_after_load_bytes"] <= report["peak_rss_bytes"]
-    assert set(report["before"]) == set(report["after"]) == {"clock_mhz", "temperature_c"}
-    low, high = report["ranges"]["decode_tps"]
-    assert low <= report["decode_tps"] <= high
-    assert report["token_checksum"] == expected_checksum(tiny_nb, 9, 6)
-
-
-def expected_checksum(path, n_prompt, n_new) -> str:
-    with lite_runtime.load(path) as model, model.session() as session:
-        model.__dict__["eos_ids"] = frozenset()
-        ids = bench.prompt_ids(n_prompt, model.info.n_vocab)
-        tokens = [item.token for item in session.generate(ids, max_new_tokens=n_new, temperature=0)]
-    return f"{zlib.crc32(np.array(tokens, np.int32).tobytes()):08x}"
-
-
-def test_a_share_above_one_is_an_error_of_the_bench():
-    good = {"bandwidth_share": 0.97, "token_checksum": "a"}
-    assert bench.check([good, good]) == []
-    assert "share is 1.020" in bench.check([good, {**good, "bandwidth_share": 1.02}])[0]
-    assert "checksum differs" in bench.check([good, {**good, "token_checksum": "b"}])[0]
-
-
-def test_bench_windows_and_prompt():
-    assert bench.window_sizes(64) == [16] * 4
-    assert bench.window_sizes(6) == [2, 2, 1, 1]
-    assert bench.window_sizes(2) == [1, 1]
-    ids = bench.prompt_ids(1000, 331)
-    assert min(ids) >= 0 and max(ids) < 331 and len(set(ids)) > 250
 
 
 def test_doctor(tiny_nb, native_library, monkeypatch, capsys):

@@ -1,133 +1,245 @@
-"""`edge-kit bench`: speed of prefill and decode, as a share of what the memory bus can give.
+"""`edge-kit bench`: speed of prefill and decode, as a share of what the machine can give; kept and compared.
 
-Decode runs in windows, and the read bandwidth is measured between them with the same threads, so that both
-see the machine in the same state. Greedy, from fixed pseudo-random prompt ids: the token checksum tells
-whether two runs computed the same.
+The token checksum tells whether two runs computed the same.
 """
 
 from __future__ import annotations
 
-import array
 import json
+import platform
 import statistics
 import time
-import zlib
 
-from lite_runtime.errors import ContextFullError
+from lite_runtime.errors import ContextFullError, UsageError
 
-from . import generation
+from . import bench_report, generation
 
-HELP = "measure speed and the share of the memory bandwidth"
+HELP = "measure speed and the share of the memory bandwidth; keep it, compare with it"
 
-_WINDOWS = 4
-# Figures that --repeat gives the median and the range of.
-_FIGURES = ("prefill_tps", "decode_tps", "read_bandwidth_gbs", "bandwidth_share")
+_DEFAULTS = {"prompt_tokens": 128, "new_tokens": 64, "threads": None}
+_JUDGED_RUNS = 5  # default of --repeat with --save and --compare
+_ATTEMPTS = 3  # a regression must show in so many measurements
+_DECODE_FIGURES = {"decode_tps": "window_tps", "bandwidth_share": "window_shares"}
+# Figures that the report gives the median and the range of.
+_FIGURES = (
+    "prefill_tps",
+    "prefill_peak_share",
+    "multiply_peak_gops",
+    "decode_tps",
+    "read_bandwidth_gbs",
+    "bandwidth_share",
+    "load_s",
+)
 
 
 def add_arguments(parser) -> None:
     generation.add_model_arguments(parser)
+    parser.add_argument("--prompt-tokens", type=generation.positive, metavar="N", help="default: 128")
+    parser.add_argument("--new-tokens", type=generation.positive, metavar="N", help="default: 64")
     parser.add_argument(
-        "--prompt-tokens", type=generation.positive, default=128, metavar="N", help="default: 128"
-    )
-    parser.add_argument("--new-tokens", type=generation.positive, default=64, metavar="N", help="default: 64")
-    parser.add_argument(
-        "--repeat", type=generation.positive, default=1, metavar="N", help="whole runs; default: 1"
+        "--repeat",
+        type=generation.positive,
+        metavar="N",
+        help=f"whole runs; default: 1, with --save and --compare {_JUDGED_RUNS}",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument("--save", metavar="FILE", help="keep the figures as a baseline")
+    kept.add_argument(
+        "--compare",
+        metavar="FILE",
+        help="judge the figures against a baseline, with its settings; exit status 1 for a regression",
+    )
 
 
 def run(args) -> int:
-    from lite_runtime import machine
+    from edge_kit import baseline
 
-    before = _state(machine)
-    started = time.perf_counter()
-    with generation.load_model(args) as model:
-        load_seconds = time.perf_counter() - started
-        rss_after_load = machine.rss()
+    old = baseline.load(args.compare) if args.compare else None
+    if args.save:
+        baseline.require_writable(args.save)
+    _settle(args, old, baseline.LEAST_RUNS)
+    before = _state()
+    model, load_seconds, load_disturbed = _timed_load(args)
+    with model:
         if args.prompt_tokens + args.new_tokens > model.info.n_ctx:
             raise ContextFullError(
                 f"--prompt-tokens {args.prompt_tokens} and --new-tokens {args.new_tokens} need a context of "
                 f"{args.prompt_tokens + args.new_tokens}, the limit is {model.info.n_ctx}: set --n-ctx"
             )
-        _warm_up(model)
-        runs = [measure(model, args.prompt_tokens, args.new_tokens) for _ in range(args.repeat)]
-        figures = {name: statistics.median(run[name] for run in runs) for name in _FIGURES}
-        report = {
-            **figures,
-            "load_s": load_seconds,
-            "rss_after_load_bytes": rss_after_load,
-            "rss_decode_bytes": runs[-1]["rss_bytes"],
-            "peak_rss_bytes": machine.peak_rss(),
-            "kernel": model.info.isa,
-            "threads": model.info.n_threads,
-            "context": args.prompt_tokens + args.new_tokens,
-            "prompt_tokens": args.prompt_tokens,
-            "new_tokens": args.new_tokens,
-            "parameter_bytes_per_token": model.info.parameter_bytes_per_token,
-            "file_bytes": model.info.file_bytes,
-            "token_checksum": runs[0]["token_checksum"],
-            "cpu": machine.cpu_model(),
-            "before": before,
-            "after": _state(machine),
-        }
-    if args.repeat > 1:
-        report["ranges"] = {
-            name: [min(run[name] for run in runs), max(run[name] for run in runs)] for name in _FIGURES
-        }
-    problems = check(runs)
+        bench = Bench(args, model, load_seconds, load_disturbed)
+        if old is not None:
+            old.require_same_model(bench.model_signature())
+            old.require_same_settings(bench.settings())
+            old.require_same_machine(bench.machine_signature())
+        bench.measure()
+        comparison = None
+        if old is not None:
+            old.require_same_tokens(bench.runs[0]["token_checksum"])
+            comparison = _compare(old, bench)
+        report = bench.report(before)
+    problems = check(bench.runs)
     if problems:
         report["problems"] = problems
-    print(json.dumps(report, indent=2) if args.json else _text(report))
+    if comparison is not None:
+        report["comparison"] = comparison
+    if args.save:
+        trusted = not problems or all(run["decode_disturbed"] for run in bench.runs)
+        if trusted and len({run["token_checksum"] for run in bench.runs}) == 1:
+            baseline.save(args.save, bench.baseline())
+            report["saved"] = args.save
+    print(json.dumps(report, indent=2) if args.json else bench_report.text(report))
+    if comparison is not None:
+        return 1 if comparison["regressions"] else 0
+    if args.save:
+        return 0 if "saved" in report else 1
     return 1 if problems else 0
 
 
-def prompt_ids(n: int, n_vocab: int) -> list:
-    """Fixed pseudo-random ids (a linear congruential generator), the same on every machine."""
-    state, ids = 1, []
-    for _ in range(n):
-        state = (state * 1103515245 + 12345) % 2**31
-        ids.append((state >> 8) % n_vocab)
-    return ids
+def _settle(args, old, least_runs: int) -> None:
+    """Fills in what was not given: from the baseline, else the defaults."""
+    source = old.settings if old is not None else _DEFAULTS
+    for name in _DEFAULTS:
+        if getattr(args, name) is None:
+            setattr(args, name, source[name])
+    judged = args.save or args.compare
+    if args.repeat is None:
+        args.repeat = _JUDGED_RUNS if judged else 1
+    if judged and args.repeat < least_runs:
+        raise UsageError(
+            f"--repeat {args.repeat}: --save and --compare need at least {least_runs} runs for a spread"
+        )
 
 
-def measure(model, n_prompt: int, n_new: int) -> dict:
-    """One run in a session of its own. Tokens per second, GB/s; the share is the median over the windows."""
-    from lite_runtime import machine
-    from lite_runtime.generate import make_sampling, sample
+def _timed_load(args) -> tuple:
+    from edge_kit import speed
 
-    greedy = make_sampling({}, 0, None, None, None, None, seed=0)
-    no_history = array.array("i")
-    tokens, windows = array.array("i"), []
-    with model.session() as session:
-        started = time.perf_counter()
-        (logits,) = model.forward([(session, prompt_ids(n_prompt, model.info.n_vocab), "last")])
-        prefill_seconds = time.perf_counter() - started
-        bandwidths = [model.read_bandwidth()]
-        for count in window_sizes(n_new):
-            started = time.perf_counter()
-            for _ in range(count):
-                tokens.append(sample(logits, greedy, no_history, len(session)))
-                (logits,) = model.forward([(session, tokens[-1:], "last")])
-            windows.append(count / (time.perf_counter() - started))
-            bandwidths.append(model.read_bandwidth())
-        rss = machine.rss()
-    # A window is held against the better of the two measurements around it.
-    ceilings = [max(pair) for pair in zip(bandwidths, bandwidths[1:])]
-    shares = [tps * model.info.parameter_bytes_per_token / ceiling for tps, ceiling in zip(windows, ceilings)]
+    started = time.perf_counter()
+    model, disturbed = speed.watched(lambda: generation.load_model(args))
+    return model, time.perf_counter() - started, disturbed
+
+
+class Bench:
+    """Repeated runs on one model, and what is reported of them."""
+
+    def __init__(self, args, model, load_seconds: float, load_disturbed: bool):
+        from edge_kit import speed
+        from lite_runtime import machine
+
+        self._args, self._model = args, model
+        self._rss_after_load = machine.rss()
+        self._multiplications = speed.warm_up(model, args.prompt_tokens)
+        self._loads = [(load_seconds, load_disturbed)]
+        self.runs = []
+
+    def measure(self) -> None:
+        """Fills `runs` anew."""
+        from edge_kit import speed
+        from lite_runtime import machine
+
+        self.runs = []
+        for _ in range(self._args.repeat):
+            if not self._loads:
+                again, seconds, disturbed = _timed_load(self._args)
+                again.close()
+                self._loads.append((seconds, disturbed))
+            run = speed.measure(
+                self._model, self._args.prompt_tokens, self._args.new_tokens, self._multiplications
+            )
+            run["load_s"], run["load_disturbed"] = self._loads.pop()
+            run["peak_rss_bytes"] = machine.peak_rss()
+            self.runs.append(run)
+
+    def model_signature(self) -> dict:
+        manifest, info = self._model.manifest, self._model.info
+        return {
+            "name": str(manifest.get("name", "unknown")),
+            "digest": str(manifest.get("model_digest", "unknown")),
+            "file_bytes": info.file_bytes,
+        }
+
+    def settings(self) -> dict:
+        return {
+            "prompt_tokens": self._args.prompt_tokens,
+            "new_tokens": self._args.new_tokens,
+            "threads": self._model.info.n_threads,
+        }
+
+    def machine_signature(self) -> dict:
+        from lite_runtime import machine
+
+        return {"cpu": machine.cpu_model(), "cores": machine.usable_cores()}
+
+    def kernel(self) -> str:
+        return self._model.info.isa
+
+    def baseline(self):
+        import edge_kit
+        from edge_kit.baseline import Baseline
+
+        return Baseline(
+            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            model=self.model_signature(),
+            settings=self.settings(),
+            machine=self.machine_signature(),
+            kernel=self.kernel(),
+            versions={"edge-kit": edge_kit.__version__, "python": platform.python_version()},
+            token_checksum=self.runs[0]["token_checksum"],
+            runs=self.runs,
+        )
+
+    def report(self, before: dict) -> dict:
+        info, runs = self._model.info, self.runs
+        pooled = {
+            name: [value for run in runs for value in run[_DECODE_FIGURES[name]]]
+            if name in _DECODE_FIGURES
+            else [run[name] for run in runs]
+            for name in _FIGURES
+        }
+        return {
+            **{name: statistics.median(run[name] for run in runs) for name in _FIGURES},
+            "ranges": {name: [min(values), max(values)] for name, values in pooled.items()},
+            "windows": sum(run["windows"] for run in runs),
+            "disturbed_windows": sum(run["disturbed_windows"] for run in runs),
+            "runs": len(runs),
+            "disturbed_runs": sum(run["decode_disturbed"] for run in runs),
+            "rss_after_load_bytes": self._rss_after_load,
+            "rss_decode_bytes": runs[-1]["rss_bytes"],
+            "peak_rss_bytes": runs[-1]["peak_rss_bytes"],
+            "kernel": info.isa,
+            "context": self._args.prompt_tokens + self._args.new_tokens,
+            **self.settings(),
+            "parameter_bytes_per_token": info.parameter_bytes_per_token,
+            "file_bytes": info.file_bytes,
+            "token_checksum": runs[0]["token_checksum"],
+            "cpu": self.machine_signature()["cpu"],
+            "before": before,
+            "after": _state(),
+        }
+
+
+def _compare(old, bench) -> dict:
+    """Judges the runs; what looks worse is measured again, and is a regression if it always does."""
+    from dataclasses import asdict
+
+    from edge_kit import baseline
+
+    regressions, attempts = set(baseline.FIGURES), 0
+    while attempts < _ATTEMPTS:
+        if attempts > 0:
+            bench.measure()
+        attempts += 1
+        verdicts = baseline.judge_all(old.runs, bench.runs)
+        regressions &= {verdict.figure for verdict in verdicts if verdict.verdict == "worse"}
+        if not regressions:
+            break
     return {
-        "prefill_tps": n_prompt / prefill_seconds,
-        "decode_tps": statistics.median(windows),
-        "read_bandwidth_gbs": statistics.median(ceilings) / 1e9,
-        "bandwidth_share": statistics.median(shares),
-        "rss_bytes": rss,
-        "token_checksum": f"{zlib.crc32(tokens.tobytes()):08x}",
+        "baseline": {"created": old.created, "kernel": old.kernel, "versions": old.versions},
+        "kernel": bench.kernel(),
+        "attempts": attempts,
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+        "regressions": sorted(regressions),
     }
-
-
-def window_sizes(n: int) -> list:
-    """`n` tokens in up to four windows of nearly equal size."""
-    windows = min(_WINDOWS, n)
-    return [n // windows + (i < n % windows) for i in range(windows)]
 
 
 def check(runs: list) -> list:
@@ -146,38 +258,7 @@ def check(runs: list) -> list:
     return problems
 
 
-def _warm_up(model) -> None:
-    """Brings the weights into memory and the clock up."""
-    with model.session() as session:
-        for _ in range(2):
-            model.forward([(session, [0], "last")])
+def _state() -> dict:
+    from lite_runtime import machine
 
-
-def _state(machine) -> dict:
     return {"clock_mhz": machine.clock_mhz(), "temperature_c": machine.temperature_c()}
-
-
-def _gigabytes(nbytes) -> str:
-    return "unknown" if nbytes is None else f"{nbytes / 1e9:.3f} GB"
-
-
-def _text(report: dict) -> str:
-    lines = [
-        f"prefill    {report['prefill_tps']:.2f} tokens/s ({report['prompt_tokens']} tokens)",
-        f"decode     {report['decode_tps']:.2f} tokens/s ({report['new_tokens']} tokens)",
-        f"bandwidth  {report['bandwidth_share']:.1%} of {report['read_bandwidth_gbs']:.2f} GB/s",
-        f"load       {report['load_s']:.3f} s, peak memory {report['peak_rss_bytes'] / 1e9:.2f} GB",
-        f"resident   {_gigabytes(report['rss_after_load_bytes'])} after loading, "
-        f"{_gigabytes(report['rss_decode_bytes'])} in decode, file {_gigabytes(report['file_bytes'])}",
-        f"kernel     {report['kernel']}, {report['threads']} threads, {report['cpu']}",
-        f"checksum   {report['token_checksum']}",
-    ]
-    for when in ("before", "after"):
-        clock, degrees = report[when]["clock_mhz"], report[when]["temperature_c"]
-        lines.append(
-            f"{when:10} {'clock not readable' if clock is None else f'{clock:.0f} MHz'}, "
-            f"{'temperature not readable' if degrees is None else f'{degrees:.1f} °C'}"
-        )
-    for name, (low, high) in report.get("ranges", {}).items():
-        lines.append(f"range      {name} {low:.3f} to {high:.3f}")
-    return "\n".join(lines + [f"problem    {problem}" for problem in report.get("problems", [])])
