@@ -51,7 +51,7 @@ class SessionHandle:
     def take(self) -> bool:
         """Makes the first token set aside a part of the session; False if none is there any more."""
         with self._in_use:
-            if self._pointer is None or not self._n_aside:
+            if not self._n_aside:
                 return False
             self._n_aside -= 1
             return True

@@ -10,7 +10,8 @@ import pytest
 
 import lite_runtime
 from benchmarks import speculation as benchmark
-from lite_runtime import speculation
+from edge_kit.cli import main
+from lite_runtime import generate, speculation
 from lite_runtime.errors import UsageError
 from lite_runtime.speculation import Drafter, NGramIndex, RowCost, Speculation
 
@@ -307,6 +308,17 @@ def test_speculate_is_a_bool_and_can_be_switched_off(tiny):
     rows = count_forwards(tiny)
     trace(tiny, speculate=False, temperature=0, max_new_tokens=100)
     assert rows == [5] + [1] * 99
+
+
+def test_the_command_line_switches_it_off(tiny_nb, native_library, monkeypatch, capsys):
+    made, original = [], generate.Speculation
+    monkeypatch.setattr(generate, "Speculation", lambda session: made.append(session) or original(session))
+    command = ["run", str(tiny_nb), "Hello", "--json", "--max-new-tokens", "20", "--temperature", "0.5"]
+    reports = []
+    for flags, n_made in ([], 1), (["--speculate"], 2), (["--no-speculate"], 2):
+        assert main(command + flags) == 0 and len(made) == n_made
+        reports.append(json.loads(capsys.readouterr().out)["token_ids"])
+    assert reports[0] == reports[1] == reports[2]
 
 
 # Real weights and a real task.
