@@ -150,12 +150,12 @@ def _words(fields: dict) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in fields.items())
 
 
-def require_writable(path: str) -> None:
+def require_writable(path: str, option: str) -> None:
     """UsageError, before anything is measured, if no file can be written there."""
     target = Path(path)
     if target.is_dir() or not target.parent.is_dir():
         found = "is a folder" if target.is_dir() else f"lies in {target.parent}, which is no folder"
-        raise UsageError(f"--save {path} {found}, expected the name of a file in a folder that exists")
+        raise UsageError(f"{option} {path} {found}, expected the name of a file in a folder that exists")
 
 
 def save(path: str, baseline: Baseline) -> None:

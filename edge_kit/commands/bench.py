@@ -57,7 +57,7 @@ def run(args) -> int:
 
     old = baseline.load(args.compare) if args.compare else None
     if args.save:
-        baseline.require_writable(args.save)
+        baseline.require_writable(args.save, "--save")
     _settle(args, old, baseline.LEAST_RUNS)
     before = _state()
     model, load_seconds, load_disturbed = _timed_load(args)
