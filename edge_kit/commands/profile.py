@@ -100,9 +100,10 @@ def _rate(amount: int, part) -> str:
 
 
 def _cause(part) -> str:
-    if part.bound == "arithmetic" and part.peak_share == 0:
-        return f"arithmetic in fp32 ({part.nearest_ceiling})"
-    if part.bound == "other":
-        nearest = part.nearest_ceiling
-        return f"neither bandwidth nor multiplications{f' ({nearest} at most)' if nearest else ''}"
-    return f"{part.bound} ({part.nearest_ceiling})"
+    if part.bound == "bandwidth":
+        return f"bandwidth (at {part.bandwidth_share:.0%} of what can be read)"
+    if part.bound == "arithmetic":
+        of_peak = f"int8, at {part.peak_share:.0%} of the peak" if part.peak_share else "fp32"
+        return f"arithmetic ({of_peak})"
+    nearest = part.nearest_ceiling
+    return f"neither bandwidth nor multiplications{f' (at {nearest})' if nearest else ''}"
