@@ -15,7 +15,8 @@ LONGEST = 3  # tokens looked up together
 MOST_DRAFT = 15  # tokens: one block of 16 rows with the token that is due
 _LEVELS = 8  # matches longer than this count alike
 _MEMORY = 0.95  # what a try still counts for after the next one of its level
-_PRIOR_TRIES = 4.0
+_PRIOR_TRIES = 2.0
+_CAUTION = 1.5  # a row counts as so much dearer: what a text without matches tries in vain stays below 2 %
 
 
 class NGramIndex:
@@ -112,7 +113,7 @@ class Drafter:
             level = min(self._matched + n - 1, _LEVELS)
             chance *= self._hits[level] / self._tries[level]
             expected += chance
-            value = expected / (1 + row_cost * n)
+            value = expected / (1 + _CAUTION * row_cost * n)
             if value > best:
                 length, best = n, value
         return self._index.read(self._place, length)
