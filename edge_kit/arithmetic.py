@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-GROUP = 32  # activations per quantization group: kGroup
+GROUP = 64  # activations per quantization group: kGroup
 LANES = 16  # partial sums of a reduction
 CACHE_BLOCK = 64  # keys per partial softmax: kCacheBlock
 TINY = np.float32(2.0**-120)  # below it 127 / max would overflow, and the group counts as zero
@@ -59,9 +59,9 @@ def silu(x):
 
 
 def quantize(x):
-    """Activations x [R, K] in groups of 32 along K, the last one padded with zeros.
+    """Activations x [R, K] in groups of 64 along K, the last one padded with zeros.
 
-    Returns (q, scale): q [R, groups, 32], whole numbers within +-127 held as fp32, and scale [R, groups] =
+    Returns (q, scale): q [R, groups, 64], whole numbers within +-127 held as fp32, and scale [R, groups] =
     max|x| / 127. q = round-half-even(x * (127 / max|x|)), each step in fp32. A group of zeros gives scale 0
     and zeros; one with a NaN or an infinity gives scale NaN and zeros.
     """
@@ -81,7 +81,7 @@ def int8_matmul(q, scales, weight):
     """sum over groups, in order, of scale * (the group's integer dot product) -> [R, N].
 
     q and scales from `quantize`, weight [N, K] whole numbers as fp32. A group's dot product is at most
-    32 * 127 * 127 < 2^24, so fp32 holds every partial sum of it exactly, in whatever order BLAS adds.
+    GROUP * 127 * 127 < 2^24, so fp32 holds every partial sum of it exactly, in whatever order BLAS adds.
     """
     n, k = weight.shape
     total = np.zeros((len(q), n), np.float32)

@@ -41,7 +41,7 @@ typedef struct ek_model ek_model;
 typedef struct ek_session ek_session;
 
 typedef enum ek_mode {
-  EK_MODE_INT8 = 0,  /* activations quantized in groups of 32, fp16 cache */
+  EK_MODE_INT8 = 0,  /* activations quantized in groups of 64, fp16 cache */
   EK_MODE_EXACT = 1  /* fp32 activations and cache: what the file's ops say literally */
 } ek_mode;
 

@@ -75,21 +75,23 @@ TEST(dispatch) {
 }
 
 TEST(quantize) {
-  std::vector<float> x = normals(32 * 9 + 5);
-  for (int i = 0; i < 32; ++i) {
-    x[32 + i] = 0.0f;
-    x[64 + i] = i == 3 ? 127.0f : static_cast<float>(i) - 16.5f;  // ties
-    x[96 + i] *= 1e-38f;                                          // below 2^-120
-    x[128 + i] *= 1e-30f;
-    x[160 + i] *= 1e38f / 4;
+  std::vector<float> x = normals(kGroup * 9 + 5);
+  const auto group = [&x](int64_t g) { return x.data() + g * kGroup; };
+  for (int i = 0; i < kGroup; ++i) {
+    group(1)[i] = 0.0f;
+    group(2)[i] = i == 3 ? 127.0f : static_cast<float>(i) - 16.5f;  // ties
+    group(3)[i] *= 1e-38f;                                          // below 2^-120
+    group(4)[i] *= 1e-30f;
+    group(5)[i] *= 1e38f / 4;
   }
-  x[192 + 7] = std::numeric_limits<float>::quiet_NaN();
-  x[224 + 31] = -std::numeric_limits<float>::infinity();
+  group(6)[7] = std::numeric_limits<float>::quiet_NaN();
+  group(7)[kGroup - 1] = -std::numeric_limits<float>::infinity();
   const int64_t k = static_cast<int64_t>(x.size());
   const Quantized expected(scalar(), x, 1, k);
   CHECK(expected.scale.get()[1] == 0.0f && expected.scale.get()[3] == 0.0f);
   CHECK(expected.scale.get()[2] == 1.0f);
-  CHECK(expected.values.get()[64] == -16 && expected.values.get()[65] == -16 && expected.values.get()[66] == -14);
+  const int8_t* ties = expected.values.get() + 2 * kGroup;
+  CHECK(ties[0] == -16 && ties[1] == -16 && ties[2] == -14);
   CHECK(std::isnan(expected.scale.get()[6]) && std::isnan(expected.scale.get()[7]));
   for (int64_t g = 0; g < expected.groups; ++g) {
     int32_t sum = 0;

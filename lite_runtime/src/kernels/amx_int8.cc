@@ -12,7 +12,7 @@ namespace edge_kit {
 namespace {
 
 constexpr int kTileRows = 16;         // rows of activations per tile register
-constexpr int64_t kPanelGroups = 16;  // groups and
+constexpr int64_t kPanelGroups = 8;   // groups and
 constexpr int64_t kPanelTiles = 4;    // weight tiles that stay in L1 while the rows meet them
 constexpr int64_t kPanelRows = 256;   // rows whose running sums are held on the stack
 

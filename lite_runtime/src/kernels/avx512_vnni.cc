@@ -7,7 +7,7 @@ namespace edge_kit {
 namespace {
 
 constexpr int kPackedRows = 7, kPackedTiles = 2;   // register block of more rows
-constexpr int64_t kPanelGroups = 16;               // groups whose packed weights stay in L1
+constexpr int64_t kPanelGroups = 8;                // groups whose packed weights stay in L1
 constexpr int64_t kPackedMost = 32 * kPackedRows;  // rows whose running sums are held on the stack
 
 // Weights of T tiles as unsigned bytes, [quads, T, 16, 4]; quads past K are weights of zero.

@@ -20,7 +20,7 @@
 
 namespace edge_kit {
 
-constexpr int64_t kGroup = 32;       // activations per quantization group
+constexpr int64_t kGroup = 64;       // activations per quantization group
 constexpr int64_t kTileN = 16;       // outputs per weight tile
 constexpr int64_t kTileK = 4;        // inputs per weight tile
 constexpr int64_t kCacheBlock = 64;  // tokens per block of the KV cache
