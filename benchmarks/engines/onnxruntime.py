@@ -32,9 +32,8 @@ class OnnxRuntime(base.Engine):
             base.run_tool(command, out_folder.with_suffix(".log"))
         finally:
             shutil.rmtree(cache, ignore_errors=True)
-        config = base.read_config(hf_folder)
-        embedding = 4 * config["vocab_size"] * config["hidden_size"]  # fp32, read by single rows
-        read = (out_folder / "model.onnx.data").stat().st_size - embedding
+        unread = _table_bytes(base.read_config(hf_folder), quant)
+        read = (out_folder / "model.onnx.data").stat().st_size - unread
         (out_folder / "bytes_per_token").write_text(str(read))
 
     def load(self, folder: str, quant: str, threads: int) -> None:
@@ -77,3 +76,14 @@ class OnnxRuntime(base.Engine):
 
     def bytes_per_token(self) -> int | None:
         return int((self._folder / "bytes_per_token").read_text())
+
+
+def _table_bytes(config: dict, quant: str) -> int:
+    """Bytes of what is read by single rows, in fp32: the rotary tables, and the embedding.
+
+    A tied head of int4 is the embedding too, and is read as a whole.
+    """
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    shared = quant == "int4" and config.get("tie_word_embeddings")
+    embedding = 0 if shared else config["vocab_size"] * config["hidden_size"]
+    return 4 * (embedding + config["max_position_embeddings"] * head_dim)

@@ -23,6 +23,7 @@ class OpenVino(base.Engine):
         "openvino-genai==2026.4.1.0",
     )
     modules = ("openvino_genai",)
+    # "PA", paged attention, is the other back end: equal within the noise at the flagship's shape.
     attention = "SDPA"
 
     def install(self, python: str, folder: Path) -> None:
@@ -99,8 +100,12 @@ class OpenVino(base.Engine):
         return [self._generate(ids[: i + 1], 1)[0] for i in range(len(ids))]
 
     def versions(self) -> dict:
-        names = ("openvino", "openvino_genai")
-        return {**{name: base.package_version(name) for name in names}, "attention": self.attention}
+        import openvino
+
+        versions = {name: base.package_version(name) for name in ("openvino", "openvino_genai")}
+        # On CPUs with AMX the default is bf16, whose products take its tiles.
+        precision = openvino.Core().get_property("CPU", "INFERENCE_PRECISION_HINT").to_string()
+        return {**versions, "attention": self.attention, "precision": precision}
 
     def bytes_per_token(self) -> int | None:
         return int((self._folder / "bytes_per_token").read_text())
