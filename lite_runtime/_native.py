@@ -25,6 +25,7 @@ from .errors import (
 
 ABI_VERSION = 1
 MODES = {"int8": 0, "exact": 1}
+KV_DTYPES = {"f16": 0, "int8": 1}
 LOGITS = {"none": 0, "last": 1, "all": 2}
 STEP_KINDS = (
     "other",
@@ -58,6 +59,7 @@ class Options(ctypes.Structure):
         ("n_ctx", ctypes.c_int64),
         ("mode", ctypes.c_int32),
         ("isa", ctypes.c_char_p),
+        ("kv_dtype", ctypes.c_int32),
     ]
 
 

@@ -57,12 +57,13 @@ def _step_profile(entry: _native.ProfileEntry) -> StepProfile:
     return StepProfile(name, kind, entry.calls, entry.seconds, entry.bytes, entry.operations)
 
 
-def load(path, n_threads=None, n_ctx=None, mode: str = "int8", isa=None) -> Model:
+def load(path, n_threads=None, n_ctx=None, mode: str = "int8", isa=None, kv_dtype=None) -> Model:
     """Opens a `.nb` file.
 
     n_threads: None = the best for this machine. n_ctx: most tokens of a session; None = the model's limit, at
-    most 32768. mode: "int8" (activations in int8 groups, fp16 cache) or "exact" (fp32, what the file's ops
-    say). isa: kernel path, None = EDGE_KIT_ISA or the best.
+    most 32768. mode: "int8" (activations in int8 groups) or "exact" (fp32, what the file's ops say). isa:
+    kernel path, None = EDGE_KIT_ISA or the best. kv_dtype: of the cache, "f16" (the default) or "int8" (half the
+    memory, and less to read where the context is long); an exact model's is fp32 and takes neither.
 
     Raises FileFormatError, UnsupportedError, MemoryLimitError, UsageError.
     """
@@ -74,11 +75,15 @@ def load(path, n_threads=None, n_ctx=None, mode: str = "int8", isa=None) -> Mode
     )
     if isa is not None and not isinstance(isa, str):
         raise UsageError(f"isa {isa!r}, expected a name of lite_runtime.available_isas()")
+    if kv_dtype is not None and (not isinstance(kv_dtype, str) or kv_dtype not in _native.KV_DTYPES):
+        raise UsageError(f"kv_dtype '{kv_dtype}', expected one of {', '.join(_native.KV_DTYPES)}")
+    if kv_dtype is not None and mode == "exact":
+        raise UsageError(f"kv_dtype '{kv_dtype}' with mode 'exact', whose cache is fp32: leave one of them out")
     path = _file_path(path)
     # Decoding reads every weight for every token: a file that does not stay in memory is useless.
     size = os.path.getsize(path) if os.path.isfile(path) else 0
     machine.require_memory(size, f"{path}: the model")
-    return Model(path, n_threads, n_ctx, mode, isa)
+    return Model(path, n_threads, n_ctx, mode, isa, kv_dtype or "f16")
 
 
 def _file_path(path) -> str:
@@ -98,7 +103,7 @@ class Model:
     Threads: everything may be called from any thread; forwards queue. `close` cancels and awaits what runs.
     """
 
-    def __init__(self, path: str, n_threads, n_ctx, mode: str, isa):
+    def __init__(self, path: str, n_threads, n_ctx, mode: str, isa, kv_dtype: str):
         self._pointer = None
         self._handles = set()  # of the sessions still open
         self._calls = threading.Condition()
@@ -115,6 +120,7 @@ class Model:
             n_ctx=n_ctx or self._default_context(),
             mode=_native.MODES[mode],
             isa=None if isa is None else isa.encode(),
+            kv_dtype=_native.KV_DTYPES[kv_dtype],
         )
         pointer = ctypes.c_void_p()
         library = _native.library()

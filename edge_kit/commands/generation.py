@@ -29,11 +29,17 @@ def positive(text: str) -> int:
 
 
 def add_model_arguments(parser) -> None:
-    """FILE, --threads and --n-ctx."""
+    """FILE, --threads, --n-ctx and --kv-dtype."""
     parser.add_argument("file", metavar="FILE", help="a .nb file")
     parser.add_argument("--threads", type=positive, metavar="N", help="default: the best for this machine")
     parser.add_argument(
         "--n-ctx", type=positive, metavar="N", help="most tokens of prompt and answer together"
+    )
+    parser.add_argument(
+        "--kv-dtype",
+        choices=("f16", "int8"),
+        default="f16",
+        help="keys and values of the context: int8 takes half the memory; default: f16",
     )
 
 
@@ -67,7 +73,7 @@ def load_model(args):
     """The model named on the command line."""
     import lite_runtime
 
-    return lite_runtime.load(args.file, n_threads=args.threads, n_ctx=args.n_ctx)
+    return lite_runtime.load(args.file, n_threads=args.threads, n_ctx=args.n_ctx, kv_dtype=args.kv_dtype)
 
 
 def stream(session, prompt, options: dict):

@@ -45,12 +45,18 @@ typedef enum ek_mode {
   EK_MODE_EXACT = 1  /* fp32 activations and cache: what the file's ops say literally */
 } ek_mode;
 
+typedef enum ek_kv_dtype {
+  EK_KV_F16 = 0, /* fp16, or fp32 in exact mode */
+  EK_KV_INT8 = 1 /* int8 once a block of 64 tokens is full, half the memory; not in exact mode */
+} ek_kv_dtype;
+
 typedef struct ek_options {
   uint32_t struct_size;  /* sizeof(ek_options) */
   int32_t n_threads;     /* 0 = default for this machine */
   int64_t n_ctx;         /* 0 = 32768 */
   int32_t mode;          /* ek_mode */
   const char* isa;       /* NULL = EDGE_KIT_ISA, else the best */
+  int32_t kv_dtype;      /* ek_kv_dtype */
 } ek_options;
 
 typedef struct ek_model_info {
@@ -127,7 +133,8 @@ EK_API ek_status ek_model_get_info(const ek_model* model, ek_model_info* info);
 EK_API ek_status ek_session_create(ek_model* model, ek_session** session);
 EK_API void ek_session_free(ek_session* session);
 EK_API int64_t ek_session_length(const ek_session* session);
-/* Keeps the first `length` tokens of the cache. */
+/* Keeps the first `length` tokens of the cache. What an int8 cache has to compute again for that (at most 63
+ * tokens, where more than 64 are cut off) the next forward does. */
 EK_API ek_status ek_session_cut(ek_session* session, int64_t length);
 /* A second session with the same cache content; full blocks are shared. */
 EK_API ek_status ek_session_fork(const ek_session* session, ek_session** fork);

@@ -42,14 +42,25 @@ class Executor {
     int64_t stride = 0;  // floats from row to row
     float* row(int64_t r) const { return data + r * stride; }
   };
-  struct AttentionItem {  // consecutive rows of one piece, one key/value head
+  struct AttentionItem {  // rows of one piece in one block of the cache, one key/value head
     int64_t piece, row, rows, head;
+    int64_t blocks;             // that the rows see
+    float* partials = nullptr;  // where the blocks are shared among threads
+    int64_t cost() const { return rows * blocks; }
+  };
+  struct AttentionUnit {  // a range of blocks of one item
+    int64_t item, block_begin, block_end;
+  };
+  struct FullBlock {  // filled by the chunk at hand
+    int64_t piece, block;
   };
 
   const Buffer& buffer(int index) const { return buffers_[static_cast<size_t>(index)]; }
 
   void compute_angles();
   void plan_attention();
+  bool would_wait() const;
+  void cut_attention();
   void keep_wanted_rows();
 
   template <typename Function>
@@ -64,7 +75,8 @@ class Executor {
   void run_linear(const LinearStep& step);
   void run_tiles(const LinearStep& step, int64_t tile_begin, int64_t tile_end);
   void run_attention(const AttentionStep& step);
-  void attend(const AttentionStep& step, const AttentionItem& item);
+  void quantize_full_blocks(const AttentionStep& step);
+  AttentionArgs attention_args(const AttentionStep& step, const AttentionItem& item) const;
 
   const Plan& plan_;
   const Kernels& kernels_;
@@ -75,7 +87,7 @@ class Executor {
   std::vector<int64_t> row_cost_;  // per step: floats read and written per row
   std::vector<int> live_;          // buffers that the row-local steps at the end take over
 
-  AlignedArray<float> floats_, cos_, sin_, scales_;
+  AlignedArray<float> floats_, cos_, sin_, scales_, partials_;
   AlignedArray<int8_t> values_;
   AlignedArray<int32_t> offsets_;
   std::vector<Buffer> buffers_;
@@ -84,8 +96,10 @@ class Executor {
   const Chunk* chunk_ = nullptr;
   int64_t rows_ = 0;  // that still go on
   std::vector<AttentionItem> items_;
-  std::vector<int64_t> tables_;                // [pieces]: where a piece's pointers begin below
-  std::vector<const void*> keys_, values_of_;  // per piece [kv heads, blocks], of the layer at hand
+  std::vector<AttentionUnit> units_;
+  std::vector<FullBlock> full_blocks_;    // of an int8 cache
+  std::vector<int64_t> tables_;           // [pieces]: where a piece's blocks begin below
+  std::vector<const uint8_t*> earlier_;   // per piece [blocks]: the full blocks, as later rows see them
 };
 
 }  // namespace edge_kit

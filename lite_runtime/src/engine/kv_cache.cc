@@ -1,5 +1,6 @@
 #include "engine/kv_cache.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -8,37 +9,73 @@ namespace {
 
 int64_t blocks_for(int64_t tokens) { return (tokens + kCacheBlock - 1) / kCacheBlock; }
 
-std::shared_ptr<uint8_t[]> new_block(const KvLayout& layout) {
-  return make_aligned<uint8_t>(layout.block_bytes());
-}
-
 }  // namespace
 
 bool KvCache::must_copy_last() const {
-  return length_ % kCacheBlock != 0 && blocks_[static_cast<size_t>(length_ / kCacheBlock)].use_count() > 1;
+  return filled_ % kCacheBlock != 0 &&
+         blocks_[static_cast<size_t>(filled_ / kCacheBlock)].written.use_count() > 1;
 }
 
-int64_t KvCache::missing_blocks(int64_t new_tokens) const {
-  const int64_t fresh = blocks_for(length_ + new_tokens) - static_cast<int64_t>(blocks_.size());
-  return (fresh > 0 ? fresh : 0) + (must_copy_last() ? 1 : 0);
+int64_t KvCache::missing_bytes(int64_t end, int64_t chunk_rows) const {
+  const int64_t fresh = blocks_for(end) - blocks_for(filled_), copies = must_copy_last() ? 1 : 0;
+  if (!layout_.is_int8()) return (fresh + copies) * layout_.block_bytes();
+  // A chunk's blocks and the two before it.
+  const int64_t at_once = std::min(fresh, blocks_for(chunk_rows) + 2);
+  return (at_once + copies) * layout_.block_bytes() +
+         (end / kCacheBlock - filled_ / kCacheBlock) * layout_.int8_block_bytes();
 }
 
-void KvCache::reserve(int64_t new_tokens) {
+void KvCache::reserve(int64_t end) {
   if (must_copy_last()) {
-    std::shared_ptr<uint8_t[]>& last = blocks_[static_cast<size_t>(length_ / kCacheBlock)];
-    std::shared_ptr<uint8_t[]> copy = new_block(layout_);
+    std::shared_ptr<uint8_t[]>& last = blocks_[static_cast<size_t>(filled_ / kCacheBlock)].written;
+    std::shared_ptr<uint8_t[]> copy = make_aligned<uint8_t>(layout_.block_bytes());
     std::memcpy(copy.get(), last.get(), static_cast<size_t>(layout_.block_bytes()));
     last = std::move(copy);
   }
-  const size_t count = static_cast<size_t>(blocks_for(length_ + new_tokens));
-  while (blocks_.size() < count) blocks_.push_back(new_block(layout_));
+  blocks_.resize(static_cast<size_t>(blocks_for(end)));
+  if (layout_.is_int8()) {
+    for (int64_t b = filled_ / kCacheBlock; b < end / kCacheBlock; ++b) {
+      blocks_[static_cast<size_t>(b)].quantized = make_aligned<uint8_t>(layout_.int8_block_bytes());
+    }
+  } else {
+    open(filled_, end);
+  }
 }
 
-void KvCache::release_unused() { blocks_.resize(static_cast<size_t>(blocks_for(length_))); }
+void KvCache::open(int64_t begin, int64_t end) {
+  for (int64_t b = begin / kCacheBlock; b < blocks_for(end); ++b) {
+    std::shared_ptr<uint8_t[]>& written = blocks_[static_cast<size_t>(b)].written;
+    if (written == nullptr) written = make_aligned<uint8_t>(layout_.block_bytes());
+  }
+}
+
+// Kept is what the committed tokens or the first `end` ones need.
+void KvCache::settle(int64_t end) {
+  if (!layout_.is_int8()) return;
+  const int64_t first_kept = filled_ / kCacheBlock - 1, kept_to = blocks_for(filled_);
+  for (int64_t b = 0; b < end / kCacheBlock - 1; ++b) {
+    if (b < first_kept || b >= kept_to) blocks_[static_cast<size_t>(b)].written.reset();
+  }
+}
+
+void KvCache::commit(int64_t end) {
+  length_ = filled_ = end;
+  settle(end);
+}
+
+void KvCache::give_up() {
+  blocks_.resize(static_cast<size_t>(blocks_for(filled_)));
+  if (filled_ % kCacheBlock != 0) blocks_.back().quantized.reset();
+}
 
 void KvCache::cut(int64_t length) {
   length_ = length;
-  release_unused();
+  filled_ = std::min(filled_, length);
+  const int64_t last = filled_ / kCacheBlock;
+  if (filled_ % kCacheBlock != 0 && blocks_[static_cast<size_t>(last)].written == nullptr) {
+    filled_ = last * kCacheBlock;
+  }
+  give_up();
 }
 
 }  // namespace edge_kit

@@ -1,7 +1,14 @@
 // Keys and values of one session, in reference-counted blocks of kCacheBlock tokens.
 //
-// A block holds every layer: [layer][kv head][keys [kCacheBlock, dim], values [kCacheBlock, dim]], fp16 or
-// fp32. Full blocks are shared between forks; the one being filled is copied before a fork writes to it.
+// A block holds every layer, as they are written: [layer][kv head][keys [dim, kCacheBlock], values
+// [kCacheBlock, dim]], fp16 or fp32. Full blocks are shared between forks; the one being filled is copied before
+// a fork writes to it.
+//
+// A cache of type int8 quantizes a block once it is full: [layer][kv head][keys, values], planes of
+// `quantize_plane`. A token sees its own block as it was written and earlier blocks in int8. The fp16 of the
+// block being filled and of the one before is kept, so that a cut inside them brings it back; a cut further back,
+// inside a block, leaves that block to be filled again: `filled` is then below the length.
+//
 // Threads: caches that share blocks are changed under one lock, the model's.
 #pragma once
 
@@ -14,17 +21,37 @@
 
 namespace edge_kit {
 
+enum class KvType { kF16, kF32, kInt8 };
+
 struct KvLayout {
   int64_t n_layers = 0, n_kv_heads = 0, head_dim = 0;
-  int64_t element_size = 2;  // bytes: 2 = fp16, 4 = fp32
+  KvType type = KvType::kF16;
 
-  int64_t head_bytes() const { return kCacheBlock * head_dim * element_size; }  // keys of one head
-  int64_t block_bytes() const { return n_layers * n_kv_heads * 2 * head_bytes(); }
-  int64_t bytes_per_token() const { return block_bytes() / kCacheBlock; }
+  bool is_int8() const { return type == KvType::kInt8; }
+  int64_t element_size() const { return type == KvType::kF32 ? 4 : 2; }
+
+  // A block as it is written.
+  int64_t plane_bytes() const { return kCacheBlock * head_dim * element_size(); }
+  int64_t block_bytes() const { return n_layers * n_kv_heads * 2 * plane_bytes(); }
   int64_t keys_at(int64_t layer, int64_t head) const {
-    return (layer * n_kv_heads + head) * 2 * head_bytes();
+    return (layer * n_kv_heads + head) * 2 * plane_bytes();
   }
-  int64_t values_at(int64_t layer, int64_t head) const { return keys_at(layer, head) + head_bytes(); }
+  int64_t values_at(int64_t layer, int64_t head) const { return keys_at(layer, head) + plane_bytes(); }
+
+  // A quantized block; planes begin on cache lines.
+  int64_t int8_keys_bytes() const { return kCacheBlock * head_dim + (head_dim + 15) / 16 * 64; }
+  int64_t int8_values_bytes() const { return kCacheBlock * (head_dim + 4); }
+  int64_t int8_block_bytes() const {
+    return n_layers * n_kv_heads * (int8_keys_bytes() + int8_values_bytes());
+  }
+  int64_t int8_keys_at(int64_t layer, int64_t head) const {
+    return (layer * n_kv_heads + head) * (int8_keys_bytes() + int8_values_bytes());
+  }
+  int64_t int8_values_at(int64_t layer, int64_t head) const {
+    return int8_keys_at(layer, head) + int8_keys_bytes();
+  }
+
+  int64_t bytes_per_token() const { return (is_int8() ? int8_block_bytes() : block_bytes()) / kCacheBlock; }
 };
 
 class KvCache {
@@ -32,25 +59,35 @@ class KvCache {
   explicit KvCache(const KvLayout& layout) : layout_(layout) {}
 
   int64_t length() const { return length_; }
-  uint8_t* block(int64_t index) const { return blocks_[static_cast<size_t>(index)].get(); }
+  int64_t filled() const { return filled_; }  // tokens of the length whose keys and values are there
 
-  // Blocks that `reserve` would allocate.
-  int64_t missing_blocks(int64_t new_tokens) const;
+  // Tokens [filled, end) are written in a forward, which keeps to this order:
+  //   reserve(end); for each chunk of it, open(begin, end of the chunk) and settle(end of the chunk);
+  //   then commit(end), or give_up() to leave the cache as it was.
+  // Bytes that this takes at most, for chunks of up to `chunk_rows`.
+  int64_t missing_bytes(int64_t end, int64_t chunk_rows) const;
+  void reserve(int64_t end);
+  void open(int64_t begin, int64_t end);  // makes the blocks of these tokens writable
+  void settle(int64_t end);               // gives back the fp16 that a cut does not need
+  void commit(int64_t end);
+  void give_up();
 
-  // Makes room for `new_tokens` past the length, writable without touching any other cache. The length and
-  // what it covers stay as they are, also when memory runs out.
-  void reserve(int64_t new_tokens);
-  void commit(int64_t new_tokens) { length_ += new_tokens; }
-  void release_unused();     // gives back blocks past the length
+  uint8_t* block(int64_t index) const { return blocks_[static_cast<size_t>(index)].written.get(); }
+  uint8_t* int8_block(int64_t index) const { return blocks_[static_cast<size_t>(index)].quantized.get(); }
+
   void cut(int64_t length);  // keeps the first `length` tokens, 0 <= length <= length()
   KvCache fork() const { return *this; }
 
  private:
+  struct Block {
+    std::shared_ptr<uint8_t[]> written, quantized;
+  };
+
   bool must_copy_last() const;
 
   KvLayout layout_;
-  int64_t length_ = 0;
-  std::vector<std::shared_ptr<uint8_t[]>> blocks_;
+  int64_t length_ = 0, filled_ = 0;
+  std::vector<Block> blocks_;
 };
 
 }  // namespace edge_kit

@@ -23,14 +23,18 @@ int64_t check_context(int64_t n_ctx) {
           " tokens, or 0 for the default of " + std::to_string(kDefaultContext));
 }
 
-KvLayout layout_of(const Plan& plan, bool exact) {
-  return {plan.n_layers, plan.n_kv_heads, plan.head_dim, exact ? 4 : 2};
+KvLayout layout_of(const Plan& plan, const ModelOptions& options) {
+  const KvType type = options.exact ? KvType::kF32 : options.int8_kv ? KvType::kInt8 : KvType::kF16;
+  return {plan.n_layers, plan.n_kv_heads, plan.head_dim, type};
 }
 
 Plan checked(Plan plan, const ModelOptions& options) {
   check_plan(plan);
+  if (options.exact && options.int8_kv) {
+    invalid("kv_dtype is int8 and mode exact, which keeps keys and values in fp32: choose one of the two");
+  }
   require_memory(Executor::workspace_bytes(plan, options.exact, options.chunk_rows) +
-                     layout_of(plan, options.exact).block_bytes(),
+                     layout_of(plan, options).block_bytes(),
                  "the workspace and a first block of the KV cache");
   return plan;
 }
@@ -60,7 +64,7 @@ Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& option
     : file_(std::move(file)),
       plan_(checked(std::move(plan), options)),
       kernels_(choose_kernels(options.isa)),
-      layout_(layout_of(plan_, options.exact)),
+      layout_(layout_of(plan_, options)),
       n_ctx_(check_context(options.n_ctx)),
       chunk_rows_(options.chunk_rows),
       pool_(resolve_threads(options.n_threads)),
@@ -79,7 +83,9 @@ std::unique_ptr<Session> Model::create_session() const {
 std::unique_ptr<Session> Model::fork(const Session& session) {
   std::lock_guard<FairMutex> hold(mutex_);
   check_open();
-  return std::make_unique<Session>(this, session.cache.fork());
+  auto fork = std::make_unique<Session>(this, session.cache.fork());
+  fork->ids = session.ids;
+  return fork;
 }
 
 void Model::cut(Session& session, int64_t length) {
@@ -90,6 +96,7 @@ void Model::cut(Session& session, int64_t length) {
             std::to_string(length));
   }
   session.cache.cut(length);
+  session.ids.resize(static_cast<size_t>(length));
 }
 
 void Model::release(std::unique_ptr<Session> session) {
@@ -148,21 +155,27 @@ void Model::check_segments(const std::vector<Segment>& segments, size_t n_logits
   }
 }
 
-// Memory for all segments, or none.
+// Memory for all segments, or none; and their ids stand at the end of their sessions' now.
 void Model::reserve(const std::vector<Segment>& segments) {
-  int64_t blocks = 0;
-  for (const Segment& segment : segments) blocks += segment.session->cache.missing_blocks(segment.n_ids);
-  if (blocks == 0) return;
-  const std::string what =
-      std::to_string(blocks) + " more blocks of " + std::to_string(kCacheBlock) + " tokens of the KV cache";
-  require_memory(blocks * layout_.block_bytes(), what);
-  try {
-    for (const Segment& segment : segments) segment.session->cache.reserve(segment.n_ids);
-  } catch (const std::bad_alloc&) {
-    throw Error(EK_ERR_OUT_OF_MEMORY, what + " need " + format_bytes(blocks * layout_.block_bytes()) +
-                                          ", which the system refused; it says that " +
-                                          format_bytes(available_memory()) + " are available");
+  int64_t bytes = 0;
+  for (const Segment& segment : segments) {
+    const KvCache& cache = segment.session->cache;
+    bytes += cache.missing_bytes(cache.length() + segment.n_ids, chunk_rows_);
   }
+  if (bytes > 0) require_memory(bytes, "the KV cache of the new tokens");
+  for (const Segment& segment : segments) {
+    std::vector<int32_t>& ids = segment.session->ids;
+    ids.insert(ids.end(), segment.ids, segment.ids + segment.n_ids);
+    segment.session->cache.reserve(static_cast<int64_t>(ids.size()));
+  }
+}
+
+void Model::run(const Chunk& chunk, float* logits, const std::function<void()>& check_cancelled) {
+  for (const Piece& piece : chunk.pieces) {
+    piece.session->cache.open(piece.first_position, piece.first_position + piece.rows);
+  }
+  executor_.run(chunk, logits, check_cancelled);
+  for (const Piece& piece : chunk.pieces) piece.session->cache.settle(piece.first_position + piece.rows);
 }
 
 void Model::forward(const std::vector<Segment>& segments, float* logits, size_t n_logits) {
@@ -178,18 +191,32 @@ void Model::forward(const std::vector<Segment>& segments, float* logits, size_t 
     }
     if (cancelled) throw Error(EK_ERR_CANCELLED, "the forward was cancelled; no cache has changed");
   };
+  const auto give_up = [&segments] {
+    for (const Segment& segment : segments) {
+      Session& session = *segment.session;
+      session.cache.give_up();
+      session.ids.resize(static_cast<size_t>(session.cache.length()));
+    }
+  };
   try {
     check_cancelled();
     reserve(segments);
     for (const Chunk& chunk : cut_into_chunks(segments, chunk_rows_)) {
-      executor_.run(chunk, logits, check_cancelled);
+      run(chunk, logits, check_cancelled);
       logits += static_cast<int64_t>(chunk.wanted.size()) * plan_.n_vocab;
     }
+  } catch (const std::bad_alloc&) {
+    give_up();
+    throw Error(EK_ERR_OUT_OF_MEMORY, "the system refused memory for the KV cache; it says that " +
+                                          format_bytes(available_memory()) + " are available");
   } catch (...) {
-    for (const Segment& segment : segments) segment.session->cache.release_unused();
+    give_up();
     throw;
   }
-  for (const Segment& segment : segments) segment.session->cache.commit(segment.n_ids);
+  for (const Segment& segment : segments) {
+    Session& session = *segment.session;
+    session.cache.commit(static_cast<int64_t>(session.ids.size()));
+  }
   if (profile_ != nullptr) profile_->lap_other();
 }
 

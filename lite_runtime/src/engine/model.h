@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct ModelOptions {
   int n_threads = 0;   // 0 = default_threads()
   int64_t n_ctx = 0;   // 0 = kDefaultContext
   bool exact = false;  // fp32 activations and cache
+  bool int8_kv = false;  // int8 keys and values; not with exact
   std::string isa;     // empty = EDGE_KIT_ISA, else the best
   int64_t chunk_rows = kChunkRows;
 };
@@ -73,6 +75,7 @@ class Model {
   void check_segments(const std::vector<Segment>& segments, size_t n_logits) const;
   void check_open() const;
   void reserve(const std::vector<Segment>& segments);
+  void run(const Chunk& chunk, float* logits, const std::function<void()>& check_cancelled);
 
   const std::unique_ptr<NbFile> file_;
   const Plan plan_;

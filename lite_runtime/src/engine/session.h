@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "engine/kv_cache.h"
 
@@ -17,6 +18,7 @@ struct Session {
 
   const Model* const owner;
   KvCache cache;
+  std::vector<int32_t> ids;  // [cache.length()], during a forward with the new ones
   std::atomic<bool> cancelled{false};
 };
 

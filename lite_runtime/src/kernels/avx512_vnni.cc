@@ -139,7 +139,8 @@ void linear_int8(const Weight& w, const QuantizedRows& x, float* y, int64_t y_st
 
 const Kernels kAvx512VnniKernels = {
     "avx512-vnni", quantize_row, linear_int8, linear_float, rms_norm, rope, silu_mul, add,
-    attention<uint16_t>, attention<float>, to_f16, read_stream,
+    attention<uint16_t, uint16_t>, attention<float, float>, attention<int8_t, uint16_t>, fold_partials,
+    quantize_plane, to_f16, read_stream,
 };
 
 }  // namespace edge_kit

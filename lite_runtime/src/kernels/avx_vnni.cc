@@ -28,7 +28,8 @@ struct Dot {
 
 const Kernels kAvxVnniKernels = {
     "avx-vnni", quantize_row, linear_256<Dot, 3>, linear_float, rms_norm, rope, silu_mul, add,
-    attention<uint16_t>, attention<float>, to_f16, read_stream,
+    attention<uint16_t, uint16_t>, attention<float, float>, attention<int8_t, uint16_t>, fold_partials,
+    quantize_plane, to_f16, read_stream,
 };
 
 }  // namespace edge_kit

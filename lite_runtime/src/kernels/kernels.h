@@ -52,19 +52,32 @@ struct QuantizedRows {
   int64_t groups;
 };
 
+// The queries of consecutive positions of one session, all in one block of its cache, for one key/value head.
 struct AttentionArgs {
-  const float* q;               // [rows, group, dim] with q_stride floats from row to row
+  const float* q;                // [rows, group, dim] with q_stride floats from row to row
   int64_t q_stride;
-  int64_t rows;                 // consecutive positions of one session
-  int64_t group;                // query heads that share this key/value head
+  int64_t rows;
+  int64_t group;                 // query heads that share this key/value head
   int64_t dim;
-  int64_t first_visible;        // keys visible to row 0; row r sees first_visible + r
-  const void* const* k_blocks;  // per cache block: keys of this head, [kCacheBlock, dim]
-  const void* const* v_blocks;
-  float scale;                  // multiplies q.k
-  float* out;                   // [rows, group, dim] with out_stride floats from row to row
+  int64_t first_visible;         // keys visible to row 0; row r sees first_visible + r
+  const uint8_t* const* blocks;  // the full blocks before the rows' own
+  int64_t keys_at, values_at;    // bytes from the start of such a block to this head's keys and values
+  const void* own_keys;          // of the rows' own block; never int8
+  const void* own_values;
+  float scale;                   // multiplies q.k
+  float* out;                    // [rows, group, dim] with out_stride floats from row to row
   int64_t out_stride;
+  // To share one head's blocks among threads: not null = the blocks [block_begin, block_end) only, their
+  // partials to [block, rows * group, partial_floats(dim)], and `out` is left to `fold_partials`.
+  float* partials;
+  int64_t block_begin, block_end;
+
+  int64_t n_blocks() const { return (first_visible - 1) / kCacheBlock + 1; }
 };
+
+// A partial: largest score, sum of exponentials, and from kPartialValues on the weighted values [dim].
+constexpr int64_t kPartialValues = 16;
+constexpr int64_t partial_floats(int64_t dim) { return kPartialValues + (dim + 15) / 16 * 16; }
 
 struct Kernels {
   const char* name;  // "scalar", "avx2", "avx-vnni", "avx512-vnni", "amx-int8"; as accepted by EDGE_KIT_ISA
@@ -105,8 +118,18 @@ struct Kernels {
   // weighted values); partials are folded in block order, so a row's result does not depend on how the
   // rows were cut. Scores are fp32, a chain of fma along dim; values a chain of fma along the keys of a
   // block; the sum of a block's exponentials is taken in kSumLanes lanes.
+  // Keys lie as [dim, kCacheBlock], values as [kCacheBlock, dim]. In `attention_int8` the blocks before the
+  // rows' own are planes of `quantize_plane`, read as fp32(value) * scale, rounded; the own block is fp16.
   void (*attention_f16)(const AttentionArgs& args);
   void (*attention_f32)(const AttentionArgs& args);
+  void (*attention_int8)(const AttentionArgs& args);
+  void (*fold_partials)(const AttentionArgs& args);
+
+  // fp16 x [rows, columns] -> int8 [rows, columns] and behind it fp32 scale [rows], as `quantize_row` does it:
+  // scale = max|x| / 127, value = round-half-even(x * (127 / max|x|)); a row of zeros gives scale 0, one with
+  // a NaN or an infinity zeros and scale NaN. Keys get a scale per channel, values one per token.
+  // rows * columns is a multiple of 64.
+  void (*quantize_plane)(const uint16_t* x, int64_t rows, int64_t columns, int8_t* plane);
 
   void (*to_f16)(const float* x, uint16_t* y, int64_t n);  // round to nearest even
 

@@ -11,7 +11,8 @@ namespace {
 
 struct Lanes {
   static constexpr int kCount = 16;
-  static constexpr int kBlock = 1;  // Lanes per register block of the attention product
+  // Lanes per register block of the attention product, for a number of queries.
+  static constexpr int block(int queries) { return queries <= 1 ? 4 : queries <= 3 ? 2 : 1; }
 
   __m256 lo, hi;
 
@@ -85,42 +86,6 @@ __m256 exp2_whole(__m256 n) {
 }
 // 2^n for whole n in [-127, 128]; 0 and infinity at the ends.
 Lanes exp2_whole(Lanes n) { return {exp2_whole(n.lo), exp2_whole(n.hi)}; }
-
-void transpose8(__m256* rows) {
-  __m256 a[8], b[8];
-  EDGE_KIT_UNROLL for (int i = 0; i < 8; i += 2) {
-    a[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
-    a[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
-  }
-  EDGE_KIT_UNROLL for (int i = 0; i < 8; i += 4) {  // b[i + c]: column c of each 128-bit part, rows i..i+3
-    b[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
-    b[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xee);
-    b[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
-    b[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xee);
-  }
-  EDGE_KIT_UNROLL for (int c = 0; c < 4; ++c) {
-    rows[c] = _mm256_permute2f128_ps(b[c], b[c + 4], 0x20);
-    rows[c + 4] = _mm256_permute2f128_ps(b[c], b[c + 4], 0x31);
-  }
-}
-
-void transpose(Lanes* rows) {
-  __m256 top_left[8], top_right[8], bottom_left[8], bottom_right[8];
-  for (int i = 0; i < 8; ++i) {
-    top_left[i] = rows[i].lo;
-    top_right[i] = rows[i].hi;
-    bottom_left[i] = rows[i + 8].lo;
-    bottom_right[i] = rows[i + 8].hi;
-  }
-  transpose8(top_left);
-  transpose8(top_right);
-  transpose8(bottom_left);
-  transpose8(bottom_right);
-  for (int i = 0; i < 8; ++i) {
-    rows[i] = {top_left[i], bottom_left[i]};
-    rows[i + 8] = {top_right[i], bottom_right[i]};
-  }
-}
 
 // Running sum of 64-bit words, 64 bytes at a time.
 struct Words {

@@ -10,7 +10,8 @@ namespace {
 
 struct Lanes {
   static constexpr int kCount = 16;
-  static constexpr int kBlock = 2;  // Lanes per register block of the attention product
+  // Lanes per register block of the attention product, for a number of queries.
+  static constexpr int block(int queries) { return queries <= 2 ? 8 : 4; }
 
   __m512 v;
 
@@ -58,30 +59,6 @@ Lanes round(Lanes a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_I
 Lanes exp2_whole(Lanes n) {
   const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(biased, 23))};
-}
-
-void transpose(Lanes* rows) {
-  __m512 a[16], b[16];
-  EDGE_KIT_UNROLL for (int i = 0; i < 16; i += 2) {
-    a[i] = _mm512_unpacklo_ps(rows[i].v, rows[i + 1].v);
-    a[i + 1] = _mm512_unpackhi_ps(rows[i].v, rows[i + 1].v);
-  }
-  EDGE_KIT_UNROLL for (int i = 0; i < 16; i += 4) {  // b[i + c]: column c of each 128-bit part, rows i..i+3
-    b[i] = _mm512_shuffle_ps(a[i], a[i + 2], 0x44);
-    b[i + 1] = _mm512_shuffle_ps(a[i], a[i + 2], 0xee);
-    b[i + 2] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0x44);
-    b[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0xee);
-  }
-  EDGE_KIT_UNROLL for (int c = 0; c < 4; ++c) {
-    const __m512 low0 = _mm512_shuffle_f32x4(b[c], b[c + 4], 0x88);
-    const __m512 low1 = _mm512_shuffle_f32x4(b[c + 8], b[c + 12], 0x88);
-    const __m512 high0 = _mm512_shuffle_f32x4(b[c], b[c + 4], 0xdd);
-    const __m512 high1 = _mm512_shuffle_f32x4(b[c + 8], b[c + 12], 0xdd);
-    rows[c].v = _mm512_shuffle_f32x4(low0, low1, 0x88);
-    rows[c + 4].v = _mm512_shuffle_f32x4(high0, high1, 0x88);
-    rows[c + 8].v = _mm512_shuffle_f32x4(low0, low1, 0xdd);
-    rows[c + 12].v = _mm512_shuffle_f32x4(high0, high1, 0xdd);
-  }
 }
 
 // Running sum of 64-bit words, 64 bytes at a time.

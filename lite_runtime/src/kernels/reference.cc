@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "paths.h"
 
@@ -197,51 +198,140 @@ void to_f16(const float* x, uint16_t* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = f16_from_f32(x[i]);
 }
 
+float to_f32(int8_t value) { return static_cast<float>(value); }
+
+// A head's keys [dim, kCacheBlock] or values [kCacheBlock, dim].
 template <typename T>
-void attend(const AttentionArgs& args, const float* q, int64_t visible, float* out) {
-  const int64_t dim = args.dim;
-  float partial[kMaxHeadDim], p[kCacheBlock];
-  float running_max = 0.0f, running_sum = 0.0f;
-  for (int64_t begin = 0; begin < visible; begin += kCacheBlock) {
-    const int64_t count = std::min(kCacheBlock, visible - begin);
-    const T* keys = static_cast<const T*>(args.k_blocks[begin / kCacheBlock]);
-    const T* values = static_cast<const T*>(args.v_blocks[begin / kCacheBlock]);
-    float max = -std::numeric_limits<float>::infinity();
-    for (int64_t j = 0; j < count; ++j) {
-      float score = 0.0f;
-      for (int64_t d = 0; d < dim; ++d) score = std::fma(q[d], to_f32(keys[j * dim + d]), score);
-      p[j] = score * args.scale;
-      max = std::max(max, p[j]);
-    }
-    LaneSum sum;
-    std::fill(partial, partial + dim, 0.0f);
-    for (int64_t j = 0; j < count; ++j) {
-      p[j] = exp_of(p[j] - max);
-      sum.lanes[j % kSumLanes] += p[j];
-      for (int64_t d = 0; d < dim; ++d) partial[d] = std::fma(p[j], to_f32(values[j * dim + d]), partial[d]);
-    }
-    if (begin == 0) {
-      std::copy(partial, partial + dim, out);
-      running_sum = sum.total();
-      running_max = max;
-      continue;
-    }
-    const float new_max = std::max(running_max, max);
-    const float keep = exp_of(running_max - new_max), take = exp_of(max - new_max);
-    for (int64_t d = 0; d < dim; ++d) out[d] = std::fma(partial[d], take, out[d] * keep);
-    running_sum = running_sum * keep + sum.total() * take;
-    running_max = new_max;
+struct Plane {
+  Plane(const void* plane, int64_t size) : data(static_cast<const T*>(plane)) {
+    if (std::is_same_v<T, int8_t>) scale = reinterpret_cast<const float*>(data + size);
   }
-  for (int64_t d = 0; d < dim; ++d) out[d] /= running_sum;
+  float at(int64_t row, int64_t columns, int64_t column) const {
+    const float value = to_f32(data[row * columns + column]);
+    return scale != nullptr ? value * scale[row] : value;
+  }
+  const T* data;
+  const float* scale = nullptr;  // [rows]
+};
+
+struct Partial {
+  float max, sum;
+  float values[kMaxHeadDim];
+};
+
+// One query and the first `count` tokens of one block.
+template <typename T>
+void attend_block(const AttentionArgs& args, const float* q, const void* k, const void* v, int64_t count,
+                  Partial* partial) {
+  const int64_t dim = args.dim;
+  const Plane<T> keys(k, dim * kCacheBlock), values(v, dim * kCacheBlock);
+  float p[kCacheBlock];
+  partial->max = -std::numeric_limits<float>::infinity();
+  for (int64_t j = 0; j < count; ++j) {
+    float score = 0.0f;
+    for (int64_t d = 0; d < dim; ++d) score = std::fma(q[d], keys.at(d, kCacheBlock, j), score);
+    p[j] = score * args.scale;
+    partial->max = std::max(partial->max, p[j]);
+  }
+  LaneSum sum;
+  std::fill(partial->values, partial->values + dim, 0.0f);
+  for (int64_t j = 0; j < count; ++j) {
+    p[j] = exp_of(p[j] - partial->max);
+    sum.lanes[j % kSumLanes] += p[j];
+    for (int64_t d = 0; d < dim; ++d) {
+      partial->values[d] = std::fma(p[j], values.at(j, dim, d), partial->values[d]);
+    }
+  }
+  partial->sum = sum.total();
 }
 
-template <typename T>
-void attention(const AttentionArgs& args) {
-  for (int64_t r = 0; r < args.rows; ++r) {
-    for (int64_t h = 0; h < args.group; ++h) {
-      attend<T>(args, args.q + r * args.q_stride + h * args.dim, args.first_visible + r,
-                args.out + r * args.out_stride + h * args.dim);
+// The softmax over the blocks so far.
+struct Folded {
+  float max = 0.0f, sum = 0.0f;
+
+  void add(float block_max, float block_sum, const float* values, int64_t dim, bool first, float* out) {
+    if (first) {
+      std::copy(values, values + dim, out);
+      max = block_max;
+      sum = block_sum;
+      return;
     }
+    const float new_max = std::max(max, block_max);
+    const float keep = exp_of(max - new_max), take = exp_of(block_max - new_max);
+    for (int64_t d = 0; d < dim; ++d) out[d] = std::fma(values[d], take, out[d] * keep);
+    sum = sum * keep + block_sum * take;
+    max = new_max;
+  }
+};
+
+// function(query, index, out) for all queries.
+template <typename Function>
+void for_queries(const AttentionArgs& args, const Function& function) {
+  for (int64_t i = 0; i < args.rows * args.group; ++i) {
+    const int64_t row = i / args.group, head = i % args.group;
+    function(args.q + row * args.q_stride + head * args.dim, i,
+             args.out + row * args.out_stride + head * args.dim);
+  }
+}
+
+float* partial_of(const AttentionArgs& args, int64_t block, int64_t query) {
+  return args.partials + (block * args.rows * args.group + query) * partial_floats(args.dim);
+}
+
+template <typename T, typename Own>
+void attention(const AttentionArgs& args) {
+  const int64_t own = args.n_blocks() - 1;
+  const int64_t begin = args.partials ? args.block_begin : 0, end = args.partials ? args.block_end : own + 1;
+  for_queries(args, [&](const float* q, int64_t i, float* out) {
+    Partial partial;
+    Folded folded;
+    for (int64_t b = begin; b < end; ++b) {
+      if (b < own) {
+        const uint8_t* block = args.blocks[b];
+        attend_block<T>(args, q, block + args.keys_at, block + args.values_at, kCacheBlock, &partial);
+      } else {
+        const int64_t count = args.first_visible + i / args.group - own * kCacheBlock;
+        attend_block<Own>(args, q, args.own_keys, args.own_values, count, &partial);
+      }
+      if (args.partials == nullptr) {
+        folded.add(partial.max, partial.sum, partial.values, args.dim, b == 0, out);
+        continue;
+      }
+      float* to = partial_of(args, b, i);
+      to[0] = partial.max;
+      to[1] = partial.sum;
+      std::copy(partial.values, partial.values + args.dim, to + kPartialValues);
+    }
+    for (int64_t d = 0; d < args.dim && args.partials == nullptr; ++d) out[d] /= folded.sum;
+  });
+}
+
+void fold_partials(const AttentionArgs& args) {
+  for_queries(args, [&](const float*, int64_t i, float* out) {
+    Folded folded;
+    for (int64_t b = 0; b < args.n_blocks(); ++b) {
+      const float* partial = partial_of(args, b, i);
+      folded.add(partial[0], partial[1], partial + kPartialValues, args.dim, b == 0, out);
+    }
+    for (int64_t d = 0; d < args.dim; ++d) out[d] /= folded.sum;
+  });
+}
+
+void quantize_plane(const uint16_t* x, int64_t rows, int64_t columns, int8_t* plane) {
+  float* scale = reinterpret_cast<float*>(plane + rows * columns);
+  for (int64_t r = 0; r < rows; ++r, x += columns, plane += columns) {
+    float largest = 0.0f;
+    bool finite = true;
+    for (int64_t i = 0; i < columns; ++i) {
+      finite = finite && std::isfinite(to_f32(x[i]));
+      largest = std::max(largest, std::fabs(to_f32(x[i])));
+    }
+    const bool regular = finite && largest > 0.0f;
+    const float inverse = 127.0f / largest;
+    for (int64_t i = 0; i < columns; ++i) {
+      plane[i] = regular ? static_cast<int8_t>(std::nearbyint(to_f32(x[i]) * inverse)) : 0;
+    }
+    scale[r] = regular ? largest / 127.0f : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
   }
 }
 
@@ -262,7 +352,8 @@ uint64_t read_stream(const uint8_t* data, size_t bytes, int streams) {
 
 const Kernels kScalarKernels = {
     "scalar", quantize_row, linear_int8, linear_float, rms_norm, rope, silu_mul, add,
-    attention<uint16_t>, attention<float>, to_f16, read_stream,
+    attention<uint16_t, uint16_t>, attention<float, float>, attention<int8_t, uint16_t>, fold_partials,
+    quantize_plane, to_f16, read_stream,
 };
 
 }  // namespace edge_kit
