@@ -69,6 +69,12 @@ class Models:
             raise base.EngineError(f"{engine.name}: conversion to {quant} failed: {error}") from None
         return folder
 
+    def remove_hf(self, keep: bool) -> None:
+        """Once everything is converted: makes room, unless the folder was there before or is to be kept."""
+        if self.hf_folder in self._made and not keep:
+            shutil.rmtree(self.hf_folder)
+            self._made.remove(self.hf_folder)
+
     def remove(self) -> None:
         """Deletes what this run has made of the checkpoint."""
         for folder in self._made:

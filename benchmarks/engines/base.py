@@ -124,7 +124,7 @@ def run_tool(command: list, log: Path, timeout: float = CONVERT_SECONDS, **optio
             problem = str(error)
     if problem:
         lines = log.read_text(errors="replace").splitlines()
-        tail = " | ".join(line.strip() for line in lines[-3:] if line.strip())
+        tail = " | ".join(line.strip()[-200:] for line in lines[-3:] if line.strip())
         raise EngineError(f"{' '.join(command[:4])} …: {problem}; {log} ends with: {tail}")
 
 

@@ -12,7 +12,9 @@ from . import base
 
 _VERSION = "0.3.36"
 _SOURCE = f"llama_cpp_python-{_VERSION}"
-_CMAKE = "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF"
+_BUILD = "build"
+_CMAKE = ("-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DGGML_NATIVE=ON")
+_CMAKE += ("-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF")
 _ROWS = 64  # of logits that one decode may return
 _CONVERTER = """
 import runpy, sys
@@ -39,8 +41,14 @@ sys.exit(api.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), pa
 class LlamaCpp(base.Engine):
     name = "llama-cpp"
     quants = ("q8_0", "q4_0")
-    # For its converter; llama-cpp-python itself is built by `install`.
-    requirements = ("torch==2.13.0", "transformers==5.24.0", "sentencepiece==0.2.1", "gguf==0.19.0")
+    # For the build and the converter; llama-cpp-python itself is added by `install`.
+    requirements = (
+        "cmake==4.4.4",
+        "torch==2.13.0",
+        "transformers==5.24.0",
+        "sentencepiece==0.2.1",
+        "gguf==0.19.0",
+    )
     modules = ("llama_cpp",)
 
     def install(self, python: str, folder: Path) -> None:
@@ -49,11 +57,18 @@ class LlamaCpp(base.Engine):
         download = [*pip, "download", "--no-deps", "--no-binary", "llama-cpp-python", "-d", folder]
         base.run_tool([*download, f"llama-cpp-python=={_VERSION}"], log)
         archive = folder / f"{_SOURCE}.tar.gz"
-        environment = {"CMAKE_ARGS": _CMAKE, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
-        base.run_tool([*pip, "install", archive], log, env={**os.environ, **environment})
-        with tarfile.open(archive) as source:  # holds the converter, which the wheel does not
+        with tarfile.open(archive) as source:  # holds the converter too, which no wheel does
             source.extractall(folder)
         archive.unlink()
+        cmake, build = Path(python).parent / "cmake", folder / _BUILD
+        source = folder / _SOURCE
+        base.run_tool([cmake, "-S", source / "vendor" / "llama.cpp", "-B", build, *_CMAKE], log)
+        jobs = str(os.cpu_count() or 1)
+        base.run_tool([cmake, "--build", build, "--target", "llama", "--parallel", jobs], log)
+        bare = {**os.environ, "CMAKE_ARGS": "-DLLAMA_BUILD=OFF"}  # the library is the one above
+        base.run_tool([*pip, "install", source], log, env=bare)
+        package = next((folder / "venv").glob("lib/python*/site-packages/llama_cpp"))
+        (package / "lib").symlink_to(build / "bin")
 
     def convert(self, hf_folder: Path, out_folder: Path, quant: str, python: str) -> None:
         # Beside the environment: <engine's folder>/venv/bin/python.

@@ -1,0 +1,100 @@
+"""What the machine gives while engines run: read bandwidth, int8 peak, and what others take of it."""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+import lite_runtime
+from lite_runtime import _native, machine
+
+DISTURBED_SHARE = 0.05  # of all cores, taken by others
+_PERIOD = 0.1  # seconds between two looks at /proc
+_SETTLE = 0.3  # seconds for an idle engine's threads to stop spinning
+
+
+class Ceilings:
+    """The best that the machine can do right now.
+
+    n_bytes: what is read to measure the bandwidth: as much as a model's weights, so that a cache that holds
+        the one holds the other.
+    """
+
+    def __init__(self, n_bytes: int):
+        self._data = np.ones(max(n_bytes, 1 << 20), np.uint8)
+
+    def read_bandwidth(self, threads: int) -> float:
+        """Bytes per second, after a short pause."""
+        time.sleep(_SETTLE)
+        result = ctypes.c_double()
+        data = self._data
+        _native.check(
+            _native.library().ek_read_bandwidth(data.ctypes.data, data.size, threads, ctypes.byref(result))
+        )
+        return result.value
+
+    def int8_peaks(self, threads: int) -> dict:
+        """Multiply-adds per second of each kernel path of this CPU."""
+        return {isa: machine.multiply_peak(threads, isa) for isa in lite_runtime.available_isas()}
+
+
+class ForeignLoad:
+    """Watches /proc during a measurement; tells of any stretch whether others took processor time in it.
+
+    pid: the process that is measured. A context manager; knows nothing where there is no /proc.
+    """
+
+    def __init__(self, pid: int):
+        self._pid = pid
+        self._samples = []  # (time.perf_counter, foreign seconds since boot)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while True:
+            foreign = self._foreign_seconds()
+            if foreign is not None:
+                self._samples.append((time.perf_counter(), foreign))
+            if self._stop.wait(_PERIOD):
+                return
+
+    def _foreign_seconds(self) -> float | None:
+        """Of all cores: busy or stolen, but neither of this process nor of the measured one."""
+        try:
+            fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
+            own = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields)
+        busy = user + nice + system + irq + softirq + steal
+        ticks = busy - int(own[11]) - int(own[12])
+        return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+    def share(self, began: float, ended: float) -> float:
+        """Of all cores' time from `began` to `ended` (time.perf_counter), what others took."""
+        times = [when for when, _ in self._samples]
+        first = max(bisect.bisect_right(times, began) - 1, 0)
+        last = min(bisect.bisect_left(times, ended), len(times) - 1)
+        if last <= first:
+            return 0.0
+        (start, before), (end, after) = self._samples[first], self._samples[last]
+        cores = os.cpu_count() or 1
+        unsure = 2 * cores / os.sysconf("SC_CLK_TCK")  # each core's count may be a tick or two off
+        return max(0.0, after - before - unsure) / (cores * (end - start))
+
+    def disturbed(self, began: float, ended: float) -> bool:
+        return self.share(began, ended) > DISTURBED_SHARE
+
+    def __enter__(self) -> ForeignLoad:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self._stop.set()
+        self._thread.join(5)
