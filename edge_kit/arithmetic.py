@@ -91,6 +91,25 @@ def int8_matmul(q, scales, weight):
     return total
 
 
+def int8_blocks(x, axis: int):
+    """Keys or values x [..., S, D] as later blocks read them from an int8 cache.
+
+    Each full block of 64 tokens is rounded to int8 and multiplied by its scale = max|x| / 127 over `axis`: -2, one
+    per channel, for keys; -1, one per token, for values. Zeros give scale 0, a NaN or an infinity scale NaN.
+    What is behind the last full block stays as it is.
+    """
+    n_blocks = x.shape[-2] // CACHE_BLOCK
+    end = n_blocks * CACHE_BLOCK
+    blocks = x[..., :end, :].reshape(x.shape[:-2] + (n_blocks, CACHE_BLOCK, x.shape[-1]))
+    largest = np.abs(blocks).max(axis=axis, keepdims=True)
+    finite, regular = np.isfinite(largest), np.isfinite(largest) & (largest > 0)
+    inverse = np.float32(127) / np.where(regular, largest, np.float32(1))
+    q = np.rint(np.where(regular, blocks, np.float32(0)) * inverse)
+    scale = np.where(regular, largest / np.float32(127), np.where(finite, np.float32(0), np.float32(np.nan)))
+    read = (q * scale).reshape(x.shape[:-2] + (end, x.shape[-1]))
+    return np.concatenate([read, x[..., end:, :]], axis=-2)
+
+
 def scores(query, key):
     """query [..., R, D], key [..., S, D] -> their products [..., R, S], summed along D in order."""
     total = np.zeros(query.shape[:-1] + key.shape[-2:-1], np.float32)
@@ -99,20 +118,37 @@ def scores(query, key):
     return total
 
 
-def attend(masked_scores, value):
+def int8_scores(query, key, own):
+    """`scores` over an int8 cache: own [R] is the first token of each row's own block, which is not quantized."""
+    earlier = np.arange(key.shape[-2]) < own[:, None]
+    return np.where(earlier, scores(query, int8_blocks(key, -2)), scores(query, key))
+
+
+def weighted(p, value):
+    """p [..., R, S] times value [..., S, D] -> [..., R, D], summed along S in order."""
+    total = np.zeros(p.shape[:-1] + value.shape[-1:], np.float32)
+    for j in range(p.shape[-1]):
+        total = fma(p[..., j, None], value[..., None, j, :], total)
+    return total
+
+
+def attend(masked_scores, value, own=None):
     """softmax(masked_scores [..., R, S]) times value [..., S, D] -> [..., R, D].
 
-    Each block of 64 keys gives a partial (max, sum, weighted values); partials are folded in order.
+    Each block of 64 keys gives a partial (max, sum, weighted values); partials are folded in order. With an int8
+    cache, own [R] is the first token of each row's own block, and earlier blocks are read in int8.
     """
+    quantized = None if own is None else int8_blocks(value, -1)
     largest = total = out = None
     for begin in range(0, masked_scores.shape[-1], CACHE_BLOCK):
         block = masked_scores[..., begin : begin + CACHE_BLOCK]
         block_max = block.max(axis=-1)
         p = exp(block - block_max[..., None])
         block_total = lane_sum(p)
-        partial = np.zeros(p.shape[:-1] + value.shape[-1:], np.float32)
-        for j in range(p.shape[-1]):
-            partial = fma(p[..., j, None], value[..., None, begin + j, :], partial)
+        tokens = slice(begin, begin + CACHE_BLOCK)
+        partial = weighted(p, value[..., tokens, :])
+        if own is not None:
+            partial = np.where((begin < own)[:, None], weighted(p, quantized[..., tokens, :]), partial)
         if begin == 0:
             largest, total, out = block_max, block_total, partial
             continue

@@ -6,7 +6,8 @@ Two modes:
     int8    what the native runtime computes, bit for bit. As exact, except that
               * a matmul with an int8 weight quantizes its activations;
               * keys and values are rounded to fp16 on their way into the cache;
-              * sums, exponentials and softmax follow the runtime's order (`edge_kit.arithmetic`).
+              * sums, exponentials and softmax follow the runtime's order (`edge_kit.arithmetic`);
+              * with kv_dtype int8, a row sees the blocks of 64 tokens before its own in int8.
 
 The ops are followed in program order and by position: after opt's memory reuse one name stands for several
 values in turn. Stock Paddle Lite is in turn the judge of this file (`edge_kit.stock`).
@@ -27,6 +28,7 @@ from edge_kit.nb.reader import NbFile
 from lite_runtime.errors import FileFormatError, UnsupportedError, UsageError
 
 MODES = ("exact", "int8")
+KV_DTYPES = ("f16", "int8")
 WEIGHT, CACHE, SCORES = "weight", "cache", "scores"
 
 
@@ -218,9 +220,14 @@ def runtime_silu(op, x):
     return arithmetic.silu(x)
 
 
+def is_scores(op, x) -> bool:
+    """Whether op multiplies queries x by keys."""
+    return op.type == "matmul_v2" and op.attr("trans_y") and not op.attr("trans_x") and x.ndim == 3
+
+
 def runtime_matmul_v2(op, x, y):
     """Queries times keys along D in order; anything else as in exact mode."""
-    if op.attr("trans_y") and not op.attr("trans_x") and x.ndim == 3:
+    if is_scores(op, x):
         return arithmetic.scores(x, y)
     return matmul_v2(op, x, y)
 
@@ -254,15 +261,19 @@ def read_names(op) -> list[str]:
 
 
 class Executor:
-    """A `.nb` file (path or open NbFile) ready to run in `mode`.
+    """A `.nb` file (path or open NbFile) ready to run in `mode`; `kv_dtype` is that of int8 mode's cache.
 
     UnsupportedError if the program holds an op, or an input of an op, that the executor does not know.
     """
 
-    def __init__(self, file, mode: str = "exact"):
+    def __init__(self, file, mode: str = "exact", kv_dtype: str = "f16"):
         if mode not in MODES:
             raise UsageError(f"mode {mode!r} is unknown; choose one of {', '.join(MODES)}")
+        if kv_dtype not in KV_DTYPES:
+            raise UsageError(f"kv_dtype {kv_dtype!r} is unknown; choose one of {', '.join(KV_DTYPES)}")
         self.mode = mode
+        self._int8_cache = mode == "int8" and kv_dtype == "int8"
+        self._own = None  # of an int8 cache: the first token of each new one's block, [T]
         self.file = file if isinstance(file, NbFile) else NbFile(file)
         self.ops = [op for op in self.file.program.ops if op.type not in ("feed", "fetch")]
         self._check_ops()
@@ -305,6 +316,8 @@ class Executor:
     def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         """One pass over the program; `feeds` by input name, outputs by column."""
         values = dict(self._parameters)
+        if self._int8_cache:
+            self._own = feeds[self.interface.inputs[1]] // arithmetic.CACHE_BLOCK * arithmetic.CACHE_BLOCK
         for name, data in feeds.items():
             values[name] = Tensor(data, CACHE if name in self.interface.past else "")
         for position, op in enumerate(self.ops):
@@ -333,13 +346,20 @@ class Executor:
         if op.type == "reshape2" and first.origin == SCORES:
             return Tensor(reshape2(op, first.data), SCORES)
         if op.type == "matmul_v2" and first.origin == SCORES:
-            return Tensor(arithmetic.attend(first.data, last.data))
+            return Tensor(arithmetic.attend(first.data, last.data, self._own_of(first.data)))
+        if self._int8_cache and is_scores(op, first.data):
+            return Tensor(arithmetic.int8_scores(first.data, last.data, self._own_of(first.data)))
         arrays = [t.data.astype(np.float32) if t.origin == WEIGHT else t.data for t in inputs]
         function = RUNTIME_OPS.get(op.type) if self.mode == "int8" else None
         result = (function or OPS[op.type][0])(op, *arrays)
         if op.type == "concat" and first.origin == CACHE and self.mode == "int8":
             result = result.astype(np.float16).astype(np.float32)
         return Tensor(result, "", constant)
+
+
+    def _own_of(self, rows):
+        """For rows [KV, G * T, any]: the first token of each row's own block, [G * T]; None with an fp16 cache."""
+        return np.tile(self._own, rows.shape[-2] // len(self._own)) if self._int8_cache else None
 
 
 class Session:
