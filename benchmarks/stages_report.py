@@ -97,8 +97,11 @@ def markdown(report: dict) -> str:
         cells += [f"{row['ms'][name]['median']:.1f} ms" for name in ("first_token", "total")]
         cells.append(f"{row['prompt_tokens']}, {row['reused_tokens']} from the cache")
         lines.append(f"| {row['state']}, turn {row['turn']} | {' | '.join(cells)} |")
-    lines += ["", "The same request on each step, tokens/s (median, range):", ""]
-    lines += ["| step | threads | prefill | decode | gain | in all | greedy tokens as the first's |"]
+    widened = " fp32 has the file's weights, widened." if report["model"].endswith(".nb") else ""
+    lines += ["", f"The first turn on each step, tokens/s (median, range).{widened}", ""]
+    lines += [
+        "| step | threads | prefill | decode | decode gained | over the first | greedy tokens as the first's |"
+    ]
     lines += ["|---|---|---|---|---|---|---|"]
     lines += [_step_line(row) for row in report["steps"]]
     return "\n".join(lines) + "\n"
