@@ -100,7 +100,7 @@ def markdown(report: dict) -> str:
     widened = " fp32 has the file's weights, widened." if report["model"].endswith(".nb") else ""
     lines += ["", f"The first turn on each step, tokens/s (median, range).{widened}", ""]
     lines += [
-        "| step | threads | prefill | decode | decode gained | over the first | greedy tokens as the first's |"
+        "| step | threads | prefill | decode | decode gained | over the first | tokens as the first's |"
     ]
     lines += ["|---|---|---|---|---|---|---|"]
     lines += [_step_line(row) for row in report["steps"]]
