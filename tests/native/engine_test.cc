@@ -11,102 +11,12 @@
 
 #include "engine/cpu.h"
 #include "engine/system_files.h"
-#include "io/status.h"
-#include "test.h"
-#include "toy_model.h"
+#include "engine_cases.h"
 #include "toy_reference.h"
 
 using namespace edge_kit_test;
 
 namespace {
-
-using Logits = std::vector<float>;
-using Ids = std::vector<int32_t>;
-
-Ids make_ids(int64_t count, uint32_t seed, int64_t n_vocab) {
-  Ids ids;
-  for (int64_t i = 0; i < count; ++i) {
-    seed = seed * 1664525u + 1013904223u;
-    ids.push_back(static_cast<int32_t>((seed >> 8) % static_cast<uint32_t>(n_vocab)));
-  }
-  return ids;
-}
-
-struct Part {
-  Session* session;
-  const int32_t* ids;
-  int64_t count;
-  int32_t logits = EK_LOGITS_ALL;
-};
-
-Logits forward(Model& model, const std::vector<Part>& parts) {
-  std::vector<Segment> segments;
-  int64_t rows = 0;
-  for (const Part& part : parts) {
-    segments.push_back({part.session, part.ids, part.count, part.logits});
-    rows += part.logits == EK_LOGITS_ALL ? part.count : part.logits;
-  }
-  Logits logits(static_cast<size_t>(rows * model.plan().n_vocab), 0.0f);
-  model.forward(segments, logits.data(), logits.size());
-  return logits;
-}
-
-Logits feed(Model& model, Session& session, const Ids& ids, int64_t step) {
-  Logits all;
-  for (int64_t at = 0; at < static_cast<int64_t>(ids.size()); at += step) {
-    const int64_t count = std::min<int64_t>(step, static_cast<int64_t>(ids.size()) - at);
-    const Logits part = forward(model, {{&session, ids.data() + at, count}});
-    all.insert(all.end(), part.begin(), part.end());
-  }
-  return all;
-}
-
-Logits feed(Model& model, const Ids& ids, int64_t step) {
-  const auto session = model.create_session();
-  return feed(model, *session, ids, step);
-}
-
-bool same(const Logits& a, const Logits& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
-
-Logits rows_of(const Logits& logits, int64_t n_vocab, int64_t begin, int64_t end) {
-  return Logits(logits.begin() + begin * n_vocab, logits.begin() + end * n_vocab);
-}
-
-// The status and message that a call fails with; EK_OK when it does not.
-std::pair<ek_status, std::string> failure(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return {error.status(), error.what()};
-  }
-  return {EK_OK, ""};
-}
-
-bool fails(ek_status status, const std::string& part, const std::function<void()>& call) {
-  const auto seen = failure(call);
-  const bool ok = seen.first == status && seen.second.find(part) != std::string::npos;
-  if (!ok) std::printf("  got status %d, \"%s\"\n", seen.first, seen.second.c_str());
-  return ok;
-}
-
-ModelOptions options(int n_threads, const char* isa = "", bool exact = false,
-                     int64_t chunk_rows = kChunkRows) {
-  ModelOptions o;
-  o.n_threads = n_threads;
-  o.isa = isa;
-  o.exact = exact;
-  o.chunk_rows = chunk_rows;
-  return o;
-}
-
-// Large enough that linears and attention are shared among threads.
-const ToyModel& toy() {
-  static const ToyModel model(ToyShape{331, 128, 320, 2, 8, 2, 32});
-  return model;
-}
 
 void check_against_plain_computation(const ToyShape& shape) {
   const ToyModel toy(shape);
@@ -301,6 +211,28 @@ TEST(concurrent_sessions) {
   }
   for (std::thread& thread : threads) thread.join();
   for (size_t t = 0; t < kThreads; ++t) CHECK_CASE(same(got[t], expected[t]), "thread " + std::to_string(t));
+}
+
+// One or two long sessions and more threads than key/value heads: the threads share a head's blocks.
+TEST(attention_shared_among_threads) {
+  const int64_t n_vocab = toy().shape().n_vocab, n = 800;
+  const Ids ids = make_ids(n, 14, n_vocab);
+  for (const bool exact : {false, true}) {
+    Logits expected;
+    for (const int n_threads : {1, 3, 4, 7}) {
+      const auto model = toy().open(options(n_threads, "", exact));
+      const auto session = model->create_session(), other = model->create_session();
+      forward(*model, {{session.get(), ids.data(), n - 20, EK_LOGITS_NONE},
+                       {other.get(), ids.data(), n - 100, EK_LOGITS_NONE}});
+      Logits got;
+      const auto keep = [&](const Logits& part) { got.insert(got.end(), part.begin(), part.end()); };
+      for (int64_t i = n - 20; i < n - 10; ++i) keep(forward(*model, {{session.get(), &ids[i], 1}}));
+      keep(forward(*model, {{session.get(), &ids[n - 10], 4}}));
+      keep(forward(*model, {{other.get(), &ids[n - 100], 2}, {session.get(), &ids[n - 6], 6}}));
+      if (n_threads == 1) expected = got;
+      CHECK_CASE(same(got, expected), "threads " + std::to_string(n_threads) + (exact ? " exact" : ""));
+    }
+  }
 }
 
 TEST(limits) {
