@@ -19,6 +19,7 @@ import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from lite_runtime._native import KV_DTYPES
 from lite_runtime.errors import FileFormatError, UsageError
 
 FORMAT = "edge-kit bench baseline"
@@ -104,7 +105,7 @@ class Baseline:
 
     created: str
     model: dict  # name, digest, file_bytes
-    settings: dict  # prompt_tokens, new_tokens, threads
+    settings: dict  # prompt_tokens, new_tokens, threads, kv_dtype
     machine: dict  # cpu, cores
     kernel: str
     versions: dict
@@ -192,6 +193,9 @@ def load(path: str) -> Baseline:
         value = fields["settings"].get(name)
         if type(value) is not int or value < 1:
             raise _damaged(path, f"setting '{name}' is {value!r}, expected an integer of at least 1")
+    if fields["settings"].get("kv_dtype") not in KV_DTYPES:
+        found = fields["settings"].get("kv_dtype")
+        raise _damaged(path, f"setting 'kv_dtype' is {found!r}, expected one of {', '.join(KV_DTYPES)}")
     if len(fields["runs"]) < LEAST_RUNS:
         raise _damaged(path, f"it has {len(fields['runs'])} runs, expected at least {LEAST_RUNS}")
     for run in fields["runs"]:

@@ -227,13 +227,16 @@ def saved(tiny_nb, scratch, capsys):
 
 def test_saved_baseline_holds_all_samples(saved):
     loaded = baseline.load(str(saved))
-    assert loaded.settings == {"prompt_tokens": 9, "new_tokens": 6, "threads": 1}
+    assert loaded.settings == {"prompt_tokens": 9, "new_tokens": 6, "threads": 1, "kv_dtype": "f16"}
     assert len(loaded.runs) == 3 and loaded.model["digest"] != "unknown"
     assert all(len(run["window_tps"]) == 1 and run["load_s"] > 0 for run in loaded.runs)
     assert [path.name for path in saved.parent.iterdir()] == ["tiny.json"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "other", "version", "runs", "value", "setting", "nan"])
+DAMAGES = ["cut", "empty", "other", "version", "runs", "value", "setting", "kv", "nan"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_baseline_is_one_message(saved, tmp_path, tiny_nb, capsys, damage):
     text, content = saved.read_text(), json.loads(saved.read_text())
     if damage == "version":
@@ -246,6 +249,8 @@ def test_damaged_baseline_is_one_message(saved, tmp_path, tiny_nb, capsys, damag
         content["runs"][1]["bandwidth_share"] = float("nan")
     if damage == "setting":
         content["settings"]["threads"] = 0
+    if damage == "kv":
+        content["settings"]["kv_dtype"] = "f8"
     texts = {"cut": text[: len(text) // 2], "empty": "", "other": "[1]"}
     path = tmp_path / "damaged.json"
     path.write_text(texts.get(damage, json.dumps(content)))
@@ -267,6 +272,9 @@ def test_only_like_is_compared_with_like(saved, tmp_path, tiny_nb, demo_nb, caps
     assert "measured with --new-tokens 6, this run has 7: leave --new-tokens out" in error(
         capsys, tiny_nb, "--compare", saved, "--new-tokens", 7
     )
+    assert "measured with --kv-dtype f16, this run has int8" in error(
+        capsys, tiny_nb, "--compare", saved, "--kv-dtype", "int8"
+    )
     assert "the baseline is of name" in error(capsys, demo_nb, "--compare", saved)
     content = json.loads(saved.read_text())
     path = tmp_path / "changed.json"
@@ -274,6 +282,14 @@ def test_only_like_is_compared_with_like(saved, tmp_path, tiny_nb, demo_nb, caps
     assert "from another machine (cpu Z80, cores 1)" in error(capsys, tiny_nb, "--compare", path)
     path.write_text(json.dumps({**content, "token_checksum": "00000000"}))
     assert "the same file gives other tokens" in error(capsys, tiny_nb, "--compare", path)
+
+
+def test_settings_come_from_the_baseline(tiny_nb, tmp_path, capsys):
+    path = tmp_path / "int8.json"
+    save_on(capsys, tiny_nb, path, *SMALL, "--kv-dtype", "int8", "--repeat", 3)
+    _, report = run_bench(capsys, tiny_nb, "--compare", path, "--repeat", 3)
+    settings = {"prompt_tokens": 9, "new_tokens": 6, "threads": 1, "kv_dtype": "int8"}
+    assert {name: report[name] for name in settings} == settings
 
 
 def replay(monkeypatch, attempts: list) -> None:

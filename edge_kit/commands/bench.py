@@ -16,7 +16,7 @@ from . import bench_report, generation
 
 HELP = "measure speed and the share of the memory bandwidth; keep it, compare with it"
 
-_DEFAULTS = {"prompt_tokens": 128, "new_tokens": 64, "threads": None}
+_DEFAULTS = {"prompt_tokens": 128, "new_tokens": 64, "threads": None, "kv_dtype": "f16"}
 _JUDGED_RUNS = 5  # default of --repeat with --save and --compare
 _ATTEMPTS = 3  # a regression must show in so many measurements
 _DECODE_FIGURES = {"decode_tps": "window_tps", "bandwidth_share": "window_shares"}
@@ -34,6 +34,7 @@ _FIGURES = (
 
 def add_arguments(parser) -> None:
     generation.add_model_arguments(parser)
+    parser.set_defaults(kv_dtype=None)  # what is not given may come from a baseline
     parser.add_argument("--prompt-tokens", type=generation.positive, metavar="N", help="default: 128")
     parser.add_argument("--new-tokens", type=generation.positive, metavar="N", help="default: 64")
     parser.add_argument(
@@ -163,6 +164,7 @@ class Bench:
             "prompt_tokens": self._args.prompt_tokens,
             "new_tokens": self._args.new_tokens,
             "threads": self._model.info.n_threads,
+            "kv_dtype": self._args.kv_dtype,
         }
 
     def machine_signature(self) -> dict:
