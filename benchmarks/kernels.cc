@@ -3,7 +3,7 @@
 // Build, from the top folder (flags.txt says how each kernel file is compiled):
 //   mkdir -p build/bench && cd lite_runtime/src/kernels
 //   while read -r file arch flags; do case "$arch" in any|"$(uname -m)")
-//     c++ -std=c++17 -O2 $flags -c "$file" -o "../../../build/bench/$file.o";; esac; done < flags.txt; cd -
+//     c++ -std=c++17 -O2 $flags -I.. -c "$file" -o "../../../build/bench/$file.o";; esac; done < flags.txt; cd -
 //   c++ -std=c++17 -O2 -Ilite_runtime/src -c lite_runtime/src/engine/thread_pool.cc -o build/bench/pool.o
 //   c++ -std=c++17 -O3 -pthread -Ilite_runtime/src benchmarks/kernels.cc build/bench/*.o -o build/bench/kernels
 // Run: build/bench/kernels [N K threads rows...], with EDGE_KIT_ISA=... for another path than the best.
@@ -18,13 +18,7 @@
 
 #include "engine/thread_pool.h"
 #include "kernels/kernels.h"
-
-#if defined(__x86_64__)
-#if !defined(__clang__)  // GCC 12 takes its own _mm512_undefined for a mistake
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-#endif
+#include "kernels/peak.h"
 
 using namespace edge_kit;
 
@@ -33,8 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBytes = size_t{3} << 29;  // walked once per round: more than any cache holds
-constexpr int64_t kPeakSteps = 20000;
-constexpr double kPeakOperations = kPeakSteps * 12 * 128;
+constexpr int64_t kPeakSteps = 2000;
 
 // Rates of one kind of work, in units per second.
 struct Rates {
@@ -50,22 +43,6 @@ struct Rates {
   }
   std::vector<double> values;
 };
-
-#if defined(__x86_64__)
-__attribute__((target("avx512f,avx512vnni"))) uint64_t multiply() {
-  const __m512i x = _mm512_set1_epi8(3), z = _mm512_setzero_si512();
-  __m512i a = z, b = z, c = z, d = z, e = z, f = z, g = z, h = z, i = z, j = z, k = z, l = z;
-  for (int64_t step = 0; step < kPeakSteps; ++step) {
-    for (__m512i* y : {&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l}) *y = _mm512_dpbusd_epi32(*y, x, x);
-    __asm__ volatile("" : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f));  // every step is done
-    __asm__ volatile("" : "+v"(g), "+v"(h), "+v"(i), "+v"(j), "+v"(k), "+v"(l));
-  }
-  const __m512i sum = a + b + c + d + e + f + g + h + i + j + k + l;
-  return static_cast<uint64_t>(_mm_cvtsi128_si32(_mm512_castsi512_si128(sum)));
-}
-#else
-uint64_t multiply() { return 0; }
-#endif
 
 struct Bench {
   Bench(int64_t n, int64_t k, int threads) : n(n), k(k), pool(threads), scale(static_cast<size_t>(n), 0.01f) {
@@ -110,22 +87,22 @@ struct Bench {
         weights.measure(static_cast<double>(layer_bytes), [&] { linear(layer, quantized, y.data()); });
       } else {
         reads.measure(static_cast<double>(layer_bytes), [&] { read(layer, kStreams[i / 2 % 3]); });
-        if (!find_kernels("avx512-vnni")) continue;
-        const auto task = [&](int) { checksum += multiply(); };
-        peaks.measure(kPeakOperations * pool.n_threads(), [&] { pool.run(task); });
+        const double operations = 2.0 * static_cast<double>(kPeakSteps * peak.step_operations);
+        peaks.measure(operations * pool.n_threads(), [&] { pool.run([&](int) { peak.run(kPeakSteps); }); });
       }
     }
     std::free(values);
     for (const double part : {0.5, 0.05}) {
       const double rate = weights.at(part) / 1e9, done = 2 * rate * static_cast<double>(rows);
-      const double bandwidth = reads.at(part) / 1e9, peak = peaks.at(part) / 1e9;
+      const double bandwidth = reads.at(part) / 1e9, most = peaks.at(part) / 1e9;
       std::printf("rows %4d %s  %6.2f GB/s of %6.2f (%3.0f %%)  %7.1f GOP/s of %7.1f (%3.0f %%)\n",
                   static_cast<int>(rows), part == 0.5 ? "median  " : "best 5 %", rate, bandwidth,
-                  100 * rate / bandwidth, done, peak, peak > 0 ? 100 * done / peak : 0);
+                  100 * rate / bandwidth, done, most, 100 * done / most);
     }
   }
 
   const Kernels& kernels = *best_kernels();
+  const MultiplyLoop& peak = *find_multiply_loop(kernels.name);
   int64_t n, k;
   ThreadPool pool;
   std::vector<float> scale;
@@ -143,7 +120,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   Bench bench(n, k, threads);
-  std::printf("%s, N %d, K %d, %d threads; weights of reads, operations of vpdpbusd\n", bench.kernels.name,
+  std::printf("%s, N %d, K %d, %d threads; weights of reads, operations of the multiply peak\n", bench.kernels.name,
               n, k, threads);
   for (int i = 4; i < std::max(argc, 5); ++i) bench.run(std::max(1, number(i, 1)));
   return 0;
