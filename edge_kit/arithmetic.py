@@ -94,8 +94,8 @@ def int8_matmul(q, scales, weight):
 def int8_blocks(x, axis: int):
     """Keys or values x [..., S, D] as later blocks read them from an int8 cache.
 
-    Each full block of 64 tokens is rounded to int8 and multiplied by its scale = max|x| / 127 over `axis`: -2, one
-    per channel, for keys; -1, one per token, for values. Zeros give scale 0, a NaN or an infinity scale NaN.
+    Each full block of 64 tokens is rounded to int8 and multiplied by its scale, max|x| / 127 over `axis`: -2,
+    one per channel, for keys; -1, one per token, for values. Zeros give scale 0, a NaN or an infinity NaN.
     What is behind the last full block stays as it is.
     """
     n_blocks = x.shape[-2] // CACHE_BLOCK
@@ -119,7 +119,7 @@ def scores(query, key):
 
 
 def int8_scores(query, key, own):
-    """`scores` over an int8 cache: own [R] is the first token of each row's own block, which is not quantized."""
+    """`scores` over an int8 cache: own [R] is the first token of each row's own block, which stays fp16."""
     earlier = np.arange(key.shape[-2]) < own[:, None]
     return np.where(earlier, scores(query, int8_blocks(key, -2)), scores(query, key))
 
@@ -135,8 +135,8 @@ def weighted(p, value):
 def attend(masked_scores, value, own=None):
     """softmax(masked_scores [..., R, S]) times value [..., S, D] -> [..., R, D].
 
-    Each block of 64 keys gives a partial (max, sum, weighted values); partials are folded in order. With an int8
-    cache, own [R] is the first token of each row's own block, and earlier blocks are read in int8.
+    Each block of 64 keys gives a partial (max, sum, weighted values); partials are folded in order. With an
+    int8 cache, own [R] is the first token of each row's own block, and earlier blocks are read in int8.
     """
     quantized = None if own is None else int8_blocks(value, -1)
     largest = total = out = None

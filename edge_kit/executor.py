@@ -358,7 +358,7 @@ class Executor:
 
 
     def _own_of(self, rows):
-        """For rows [KV, G * T, any]: the first token of each row's own block, [G * T]; None with an fp16 cache."""
+        """Of rows [KV, G * T, any] the first token of each one's block, [G * T]; None for an fp16 cache."""
         return np.tile(self._own, rows.shape[-2] // len(self._own)) if self._int8_cache else None
 
 

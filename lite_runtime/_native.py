@@ -25,7 +25,7 @@ from .errors import (
 
 ABI_VERSION = 1
 MODES = {"int8": 0, "exact": 1}
-KV_DTYPES = {"f16": 0, "int8": 1}
+KV_DTYPES = {None: 0, "f16": 1, "int8": 2}  # None: the mode's
 LOGITS = {"none": 0, "last": 1, "all": 2}
 STEP_KINDS = (
     "other",

@@ -62,8 +62,8 @@ def load(path, n_threads=None, n_ctx=None, mode: str = "int8", isa=None, kv_dtyp
 
     n_threads: None = the best for this machine. n_ctx: most tokens of a session; None = the model's limit, at
     most 32768. mode: "int8" (activations in int8 groups) or "exact" (fp32, what the file's ops say). isa:
-    kernel path, None = EDGE_KIT_ISA or the best. kv_dtype: of the cache, "f16" (the default) or "int8" (half the
-    memory, and less to read where the context is long); an exact model's is fp32 and takes neither.
+    kernel path, None = EDGE_KIT_ISA or the best. kv_dtype: of the cache, "f16" or "int8" (half the memory,
+    and less to read where the context is long); None = fp16, in exact mode fp32.
 
     Raises FileFormatError, UnsupportedError, MemoryLimitError, UsageError.
     """
@@ -76,14 +76,12 @@ def load(path, n_threads=None, n_ctx=None, mode: str = "int8", isa=None, kv_dtyp
     if isa is not None and not isinstance(isa, str):
         raise UsageError(f"isa {isa!r}, expected a name of lite_runtime.available_isas()")
     if kv_dtype is not None and (not isinstance(kv_dtype, str) or kv_dtype not in _native.KV_DTYPES):
-        raise UsageError(f"kv_dtype '{kv_dtype}', expected one of {', '.join(_native.KV_DTYPES)}")
-    if kv_dtype is not None and mode == "exact":
-        raise UsageError(f"kv_dtype '{kv_dtype}' with mode 'exact', whose cache is fp32: leave one of them out")
+        raise UsageError(f"kv_dtype '{kv_dtype}', expected one of f16, int8")
     path = _file_path(path)
     # Decoding reads every weight for every token: a file that does not stay in memory is useless.
     size = os.path.getsize(path) if os.path.isfile(path) else 0
     machine.require_memory(size, f"{path}: the model")
-    return Model(path, n_threads, n_ctx, mode, isa, kv_dtype or "f16")
+    return Model(path, n_threads, n_ctx, mode, isa, kv_dtype)
 
 
 def _file_path(path) -> str:
@@ -103,7 +101,7 @@ class Model:
     Threads: everything may be called from any thread; forwards queue. `close` cancels and awaits what runs.
     """
 
-    def __init__(self, path: str, n_threads, n_ctx, mode: str, isa, kv_dtype: str):
+    def __init__(self, path: str, n_threads, n_ctx, mode: str, isa, kv_dtype):
         self._pointer = None
         self._handles = set()  # of the sessions still open
         self._calls = threading.Condition()

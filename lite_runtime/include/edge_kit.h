@@ -46,8 +46,9 @@ typedef enum ek_mode {
 } ek_mode;
 
 typedef enum ek_kv_dtype {
-  EK_KV_F16 = 0, /* fp16, or fp32 in exact mode */
-  EK_KV_INT8 = 1 /* int8 once a block of 64 tokens is full, half the memory; not in exact mode */
+  EK_KV_DEFAULT = 0, /* the mode's: fp16, fp32 in exact mode */
+  EK_KV_F16 = 1,
+  EK_KV_INT8 = 2     /* int8 once a block of 64 tokens is full: half the memory of fp16 */
 } ek_kv_dtype;
 
 typedef struct ek_options {
@@ -133,8 +134,8 @@ EK_API ek_status ek_model_get_info(const ek_model* model, ek_model_info* info);
 EK_API ek_status ek_session_create(ek_model* model, ek_session** session);
 EK_API void ek_session_free(ek_session* session);
 EK_API int64_t ek_session_length(const ek_session* session);
-/* Keeps the first `length` tokens of the cache. What an int8 cache has to compute again for that (at most 63
- * tokens, where more than 64 are cut off) the next forward does. */
+/* Keeps the first `length` tokens of the cache. What an int8 cache has to compute again for that (at most
+ * 63 tokens, and none where 64 or less are cut off) the next forward does. */
 EK_API ek_status ek_session_cut(ek_session* session, int64_t length);
 /* A second session with the same cache content; full blocks are shared. */
 EK_API ek_status ek_session_fork(const ek_session* session, ek_session** fork);

@@ -67,6 +67,9 @@ TEST(open_errors) {
   options.struct_size = sizeof options;
   options.mode = 7;
   CHECK(invalid(ek_model_open("x", &options, &model), "mode is 7"));
+  options.mode = EK_MODE_EXACT;
+  options.kv_dtype = 3;
+  CHECK(invalid(ek_model_open("x", &options, &model), "kv_dtype is 3"));
   ek_model_close(nullptr);
   ek_session_free(nullptr);
   ek_session_cancel(nullptr);

@@ -21,8 +21,9 @@ struct Cache {
       std::memcpy(floats.back().get(), x.data(), x.size() * sizeof(float));
       scalar().to_f16(x.data(), halves.back().get(), 2 * plane);
       quantized.emplace_back(2 * plane + 4 * (dim + kCacheBlock));
-      scalar().quantize_plane(halves.back().get(), dim, kCacheBlock, quantized.back().get());
-      scalar().quantize_plane(halves.back().get() + plane, kCacheBlock, dim, quantized.back().get() + plane + 4 * dim);
+      int8_t* planes = quantized.back().get();
+      scalar().quantize_plane(halves.back().get(), dim, kCacheBlock, planes);
+      scalar().quantize_plane(halves.back().get() + plane, kCacheBlock, dim, planes + plane + 4 * dim);
     }
     for (size_t b = 0; b < floats.size(); ++b) {
       const void* block = kind == Kind::kInt8  ? static_cast<const void*>(quantized[b].get())
@@ -34,8 +35,8 @@ struct Cache {
   int64_t values_at() const {
     return kind == Kind::kInt8 ? plane + 4 * dim : plane * (kind == Kind::kF32 ? 4 : 2);
   }
-  AttentionArgs args(const float* q, int64_t rows, int64_t group, int64_t first_visible, float scale, float* out,
-                     int64_t stride) const {
+  AttentionArgs args(const float* q, int64_t rows, int64_t group, int64_t first_visible, float scale,
+                     float* out, int64_t stride) const {
     const size_t own = static_cast<size_t>((first_visible - 1) / kCacheBlock);
     const uint16_t* h = halves[own].get();
     const float* f = floats[own].get();
@@ -226,7 +227,7 @@ TEST(planes) {
     const int8_t* row = expected.data() + 4 * columns;
     CHECK(scale[4] == 1.0f && row[0] == 127 && row[1] == 2 && row[2] == 2 && row[3] == -127);
     for (const Kernels* kernels : paths()) {
-      CHECK_CASE(same_bits(run(*kernels), expected), kernels->name + std::string(" ") + std::to_string(columns));
+      CHECK_CASE(same_bits(run(*kernels), expected), kernels->name + (" " + std::to_string(columns)));
     }
   }
 }

@@ -39,9 +39,11 @@ ModelOptions read_options(const ek_options* options) {
   result.n_threads = options->n_threads;
   result.n_ctx = options->n_ctx;
   result.exact = options->mode == EK_MODE_EXACT;
-  require(options->kv_dtype == EK_KV_F16 || options->kv_dtype == EK_KV_INT8,
-          "kv_dtype is " + std::to_string(options->kv_dtype) + "; it must be 0 (f16) or 1 (int8)");
-  result.int8_kv = options->kv_dtype == EK_KV_INT8;
+  require(options->kv_dtype >= EK_KV_DEFAULT && options->kv_dtype <= EK_KV_INT8,
+          "kv_dtype is " + std::to_string(options->kv_dtype) +
+              "; it must be 0 (the mode's), 1 (f16) or 2 (int8)");
+  if (options->kv_dtype == EK_KV_F16) result.kv_type = KvType::kF16;
+  if (options->kv_dtype == EK_KV_INT8) result.kv_type = KvType::kInt8;
   if (options->isa != nullptr) result.isa = options->isa;
   return result;
 }

@@ -27,8 +27,8 @@ struct Chunk {
   int64_t rows() const { return static_cast<int64_t>(ids.size()); }
 };
 
-// The segments' ids stand at the end of their sessions' already. Tokens that the cache does not hold any more are
-// run once more in front of them.
+// The segments' ids stand at the end of their sessions' already. Tokens that the cache does not hold any more
+// are run once more in front of them.
 std::vector<Chunk> cut_into_chunks(const std::vector<Segment>& segments, int64_t chunk_rows);
 
 }  // namespace edge_kit

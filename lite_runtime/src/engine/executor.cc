@@ -1,7 +1,6 @@
 #include "engine/executor.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -11,13 +10,6 @@
 
 namespace edge_kit {
 namespace {
-
-// Below this many floats touched, weights read or multiplications done, a region runs on the calling thread.
-constexpr int64_t kTinyWork = 16384;
-constexpr int64_t kAttentionRows = 16;  // rows of one session per unit of work
-constexpr int64_t kUnitsPerThread = 4;  // so that a thread that is held up does not hold up the rest
-constexpr int64_t kLeastBlocks = 4;     // of the cache per unit of work, where rows see many
-constexpr int64_t kMostBlocks = 512;    // of the cache that the threads share for one row
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 int64_t groups_of(int64_t k) { return (k + kGroup - 1) / kGroup; }
@@ -35,17 +27,6 @@ int64_t most_groups(const Plan& plan) {
     }
   }
   return groups;
-}
-
-// Floats for the partials of one row's attention, in all heads.
-int64_t partials_size(const Plan& plan) {
-  return kMostBlocks * plan.n_heads * partial_floats(plan.head_dim);
-}
-
-// x [dim] -> column `token` of keys [dim, kCacheBlock].
-template <typename T>
-void write_column(const T* x, int64_t dim, int64_t token, T* keys) {
-  for (int64_t d = 0; d < dim; ++d) keys[d * kCacheBlock + token] = x[d];
 }
 
 int64_t angle_width(const Plan& plan) { return 2 * static_cast<int64_t>(plan.inv_freq.size()); }
@@ -89,7 +70,7 @@ Executor::Executor(const Plan& plan, const Kernels& kernels, ThreadPool& pool, c
   floats_ = make_aligned<float>(chunk_rows * floats_per_row(plan));
   cos_ = make_aligned<float>(chunk_rows * angle_width(plan));
   sin_ = make_aligned<float>(chunk_rows * angle_width(plan));
-  partials_ = make_aligned<float>(partials_size(plan));
+  partials_ = make_aligned<float>(partial_floats_of(plan));
   if (!exact) {
     const int64_t groups = chunk_rows * most_groups(plan);
     values_ = make_aligned<int8_t>(groups * kGroup);
@@ -108,7 +89,7 @@ int64_t Executor::workspace_bytes(const Plan& plan, bool exact, int64_t chunk_ro
   const int64_t floats = floats_per_row(plan) + 2 * angle_width(plan);
   const int64_t quantized = exact ? 0 : most_groups(plan) * (kGroup + 8);  // values, scale, offset
   const int64_t float_bytes = static_cast<int64_t>(sizeof(float));
-  return chunk_rows * (floats * float_bytes + quantized) + partials_size(plan) * float_bytes;
+  return chunk_rows * (floats * float_bytes + quantized) + partial_floats_of(plan) * float_bytes;
 }
 
 void Executor::run(const Chunk& chunk, float* logits, const std::function<void()>& check) {
@@ -159,15 +140,6 @@ void Executor::for_rows(int64_t cost_per_row, const Function& function) {
   });
 }
 
-// Calls function(unit) for all units, each on the thread that is free next.
-template <typename Function>
-void Executor::share(int64_t units, const Function& function) {
-  std::atomic<int64_t> next{0};
-  pool_.run([&](int) {
-    for (int64_t unit = next++; unit < units; unit = next++) function(unit);
-  });
-}
-
 // cos and sin of position * inv_freq; the product is rounded to fp32, as in the program.
 void Executor::compute_angles() {
   const int64_t half = static_cast<int64_t>(plan_.inv_freq.size());
@@ -182,70 +154,6 @@ void Executor::compute_angles() {
       sin[i] = sin[half + i] = static_cast<float>(std::sin(angle));
     }
   });
-}
-
-void Executor::plan_attention() {
-  items_.clear();
-  tables_.clear();
-  earlier_.clear();
-  full_blocks_.clear();
-  for (size_t p = 0; p < chunk_->pieces.size(); ++p) {
-    const Piece& piece = chunk_->pieces[p];
-    const int64_t end = piece.first_position + piece.rows;
-    for (int64_t at = piece.first_position, rows; at < end; at += rows) {
-      rows = std::min({kAttentionRows, end - at, kCacheBlock - at % kCacheBlock});
-      for (int64_t head = 0; head < layout_.n_kv_heads; ++head) {
-        items_.push_back(
-            {static_cast<int64_t>(p), at - piece.first_position, rows, head, at / kCacheBlock + 1});
-      }
-    }
-    tables_.push_back(static_cast<int64_t>(earlier_.size()));
-    for (int64_t b = 0; b < end / kCacheBlock; ++b) {
-      const KvCache& cache = piece.session->cache;
-      earlier_.push_back(layout_.is_int8() ? cache.int8_block(b) : cache.block(b));
-      if (layout_.is_int8() && b >= piece.first_position / kCacheBlock) {
-        full_blocks_.push_back({static_cast<int64_t>(p), b});
-      }
-    }
-  }
-  cut_attention();
-}
-
-// Whether threads would wait long for each other if each took whole items, the one that is free the next.
-bool Executor::would_wait() const {
-  const size_t threads = static_cast<size_t>(pool_.n_threads());
-  if (items_.size() >= threads * kUnitsPerThread) return false;
-  std::vector<int64_t> work(threads);
-  int64_t total = 0;
-  for (const AttentionItem& item : items_) {
-    *std::min_element(work.begin(), work.end()) += item.cost();
-    total += item.cost();
-  }
-  return *std::max_element(work.begin(), work.end()) * pool_.n_threads() * 8 > total * 9;
-}
-
-// Units of work: items, or ranges of blocks of them.
-void Executor::cut_attention() {
-  units_.clear();
-  const bool cut = would_wait();
-  int64_t total = 0;
-  for (const AttentionItem& item : items_) total += item.cost();
-  const int64_t wanted = std::max<int64_t>(total / (2 * pool_.n_threads()), 1), group = plan_.n_heads / plan_.n_kv_heads;
-  float* next = partials_.get();
-  float* const end = next + partials_size(plan_);
-  for (AttentionItem& item : items_) {
-    const int64_t ranges = std::min((item.cost() + wanted - 1) / wanted, item.blocks / kLeastBlocks);
-    const int64_t floats = item.cost() * group * partial_floats(layout_.head_dim);
-    const bool cut_item = cut && ranges > 1 && floats <= end - next;
-    if (cut_item) {
-      item.partials = next;
-      next += floats;
-    }
-    const int64_t index = &item - items_.data(), parts = cut_item ? ranges : 1;
-    for (int64_t i = 0; i < parts; ++i) {
-      units_.push_back({index, item.blocks * i / parts, item.blocks * (i + 1) / parts});
-    }
-  }
 }
 
 // Moves the rows whose logits are wanted to the front.
@@ -305,28 +213,6 @@ void Executor::run_row(const Step& step, int64_t row) {
       step.op);
 }
 
-// Writes the row's keys, as a column, and values, as a row, to the session's cache.
-void Executor::append(const AttentionStep& step, int64_t row) {
-  const Piece& piece = chunk_->pieces[static_cast<size_t>(chunk_->piece_of[static_cast<size_t>(row)])];
-  const int64_t position = chunk_->positions[static_cast<size_t>(row)], token = position % kCacheBlock;
-  uint8_t* block = piece.session->cache.block(position / kCacheBlock);
-  for (int64_t head = 0; head < step.n_kv_heads; ++head) {
-    const float* key = buffer(step.k).row(row) + head * step.head_dim;
-    const float* value = buffer(step.v).row(row) + head * step.head_dim;
-    uint8_t* keys = block + layout_.keys_at(step.layer, head);
-    uint8_t* values = block + layout_.values_at(step.layer, head);
-    if (exact_) {
-      write_column(key, step.head_dim, token, reinterpret_cast<float*>(keys));
-      std::memcpy(values + token * step.head_dim * 4, value, static_cast<size_t>(step.head_dim) * 4);
-    } else {
-      uint16_t halves[kMaxHeadDim];
-      kernels_.to_f16(key, halves, step.head_dim);
-      write_column(halves, step.head_dim, token, reinterpret_cast<uint16_t*>(keys));
-      kernels_.to_f16(value, reinterpret_cast<uint16_t*>(values) + token * step.head_dim, step.head_dim);
-    }
-  }
-}
-
 bool Executor::needs_quantized(const LinearStep& step) const {
   return !exact_ &&
          std::any_of(step.weights.begin(), step.weights.end(), [](const Weight& w) { return w.is_int8; });
@@ -368,76 +254,6 @@ void Executor::run_tiles(const LinearStep& step, int64_t tile_begin, int64_t til
       kernels_.linear_float(w, x.data, x.stride, rows_, y.data, y.stride, n_begin, n_end);
     }
   }
-}
-
-void Executor::run_attention(const AttentionStep& step) {
-  if (!full_blocks_.empty()) quantize_full_blocks(step);
-  const auto attend = [&](int64_t i) {
-    const AttentionUnit& unit = units_[static_cast<size_t>(i)];
-    AttentionArgs args = attention_args(step, items_[static_cast<size_t>(unit.item)]);
-    args.block_begin = unit.block_begin;
-    args.block_end = unit.block_end;
-    if (layout_.is_int8()) return kernels_.attention_int8(args);
-    exact_ ? kernels_.attention_f32(args) : kernels_.attention_f16(args);
-  };
-  const int64_t units = static_cast<int64_t>(units_.size()), items = static_cast<int64_t>(items_.size());
-  int64_t work = 0;  // multiplications
-  for (const AttentionItem& item : items_) {
-    work += 2 * item.cost() * kCacheBlock * step.n_heads / step.n_kv_heads * step.head_dim;
-  }
-  if (units == 1 || work < kTinyWork * 4) {
-    for (int64_t i = 0; i < units; ++i) attend(i);
-  } else {
-    share(units, attend);
-  }
-  if (units == items) return;
-  share(items, [&](int64_t i) {
-    const AttentionItem& item = items_[static_cast<size_t>(i)];
-    if (item.partials != nullptr) kernels_.fold_partials(attention_args(step, item));
-  });
-}
-
-void Executor::quantize_full_blocks(const AttentionStep& step) {
-  const int64_t heads = layout_.n_kv_heads, dim = layout_.head_dim;
-  share(static_cast<int64_t>(full_blocks_.size()) * heads, [&](int64_t unit) {
-    const FullBlock& full = full_blocks_[static_cast<size_t>(unit / heads)];
-    const KvCache& cache = chunk_->pieces[static_cast<size_t>(full.piece)].session->cache;
-    const auto quantize = [&](int64_t from, int64_t rows, int64_t columns, int64_t to) {
-      kernels_.quantize_plane(reinterpret_cast<const uint16_t*>(cache.block(full.block) + from), rows, columns,
-                              reinterpret_cast<int8_t*>(cache.int8_block(full.block) + to));
-    };
-    const int64_t layer = step.layer, head = unit % heads;
-    quantize(layout_.keys_at(layer, head), dim, kCacheBlock, layout_.int8_keys_at(layer, head));
-    quantize(layout_.values_at(layer, head), kCacheBlock, dim, layout_.int8_values_at(layer, head));
-  });
-}
-
-AttentionArgs Executor::attention_args(const AttentionStep& step, const AttentionItem& item) const {
-  const Piece& piece = chunk_->pieces[static_cast<size_t>(item.piece)];
-  const Buffer &q = buffer(step.q), &out = buffer(step.output);
-  const int64_t layer = step.layer;
-  const uint8_t* own = piece.session->cache.block(item.blocks - 1);
-  AttentionArgs args;
-  args.group = step.n_heads / step.n_kv_heads;
-  args.dim = step.head_dim;
-  const int64_t row = piece.first_row + item.row, column = item.head * args.group * args.dim;
-  args.q = q.row(row) + column;
-  args.q_stride = q.stride;
-  args.rows = item.rows;
-  args.first_visible = piece.first_position + item.row + 1;
-  args.blocks = earlier_.data() + tables_[static_cast<size_t>(item.piece)];
-  const bool int8 = layout_.is_int8();
-  args.keys_at = int8 ? layout_.int8_keys_at(layer, item.head) : layout_.keys_at(layer, item.head);
-  args.values_at = int8 ? layout_.int8_values_at(layer, item.head) : layout_.values_at(layer, item.head);
-  args.own_keys = own + layout_.keys_at(layer, item.head);
-  args.own_values = own + layout_.values_at(layer, item.head);
-  args.scale = step.scale;
-  args.out = out.row(row) + column;
-  args.out_stride = out.stride;
-  args.partials = item.partials;
-  args.block_begin = 0;
-  args.block_end = item.blocks;
-  return args;
 }
 
 }  // namespace edge_kit

@@ -7,6 +7,7 @@
 // result.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -21,9 +22,13 @@
 
 namespace edge_kit {
 
+// Below this many floats touched, weights read or multiplications done, a region runs on the calling thread.
+constexpr int64_t kTinyWork = 16384;
+constexpr int64_t kUnitsPerThread = 4;  // so that a thread that is held up does not hold up the rest
+
 class Executor {
  public:
-  // All references are borrowed. `exact`: fp32 activations and cache.
+  // All references are borrowed. `exact`: fp32 activations.
   Executor(const Plan& plan, const Kernels& kernels, ThreadPool& pool, const KvLayout& layout, bool exact,
            int64_t chunk_rows);
 
@@ -58,6 +63,7 @@ class Executor {
   const Buffer& buffer(int index) const { return buffers_[static_cast<size_t>(index)]; }
 
   void compute_angles();
+  static int64_t partial_floats_of(const Plan& plan);  // for one row's attention, in all heads
   void plan_attention();
   bool would_wait() const;
   void cut_attention();
@@ -65,8 +71,14 @@ class Executor {
 
   template <typename Function>
   void for_rows(int64_t cost_per_row, const Function& function);
+  // Calls function(unit) for all units, each on the thread that is free next.
   template <typename Function>
-  void share(int64_t units, const Function& function);
+  void share(int64_t units, const Function& function) {
+    std::atomic<int64_t> next{0};
+    pool_.run([&](int) {
+      for (int64_t unit = next++; unit < units; unit = next++) function(unit);
+    });
+  }
   void run_rows(size_t begin, size_t end);
   void run_row(const Step& step, int64_t row);
   void append(const AttentionStep& step, int64_t row);

@@ -1,13 +1,13 @@
 // Keys and values of one session, in reference-counted blocks of kCacheBlock tokens.
 //
-// A block holds every layer, as they are written: [layer][kv head][keys [dim, kCacheBlock], values
-// [kCacheBlock, dim]], fp16 or fp32. Full blocks are shared between forks; the one being filled is copied before
-// a fork writes to it.
+// A block holds every layer, as it is written: [layer][kv head][keys [dim, kCacheBlock], values
+// [kCacheBlock, dim]], fp16 or fp32. Full blocks are shared between forks; the one being filled is copied
+// before a fork writes to it.
 //
 // A cache of type int8 quantizes a block once it is full: [layer][kv head][keys, values], planes of
 // `quantize_plane`. A token sees its own block as it was written and earlier blocks in int8. The fp16 of the
-// block being filled and of the one before is kept, so that a cut inside them brings it back; a cut further back,
-// inside a block, leaves that block to be filled again: `filled` is then below the length.
+// block being filled and of the one before is kept, so that a cut inside them brings it back; a cut further
+// back, inside a block, leaves that block to be filled again: `filled` is then below the length.
 //
 // Threads: caches that share blocks are changed under one lock, the model's.
 #pragma once

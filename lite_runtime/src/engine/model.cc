@@ -24,15 +24,12 @@ int64_t check_context(int64_t n_ctx) {
 }
 
 KvLayout layout_of(const Plan& plan, const ModelOptions& options) {
-  const KvType type = options.exact ? KvType::kF32 : options.int8_kv ? KvType::kInt8 : KvType::kF16;
+  const KvType type = options.kv_type.value_or(options.exact ? KvType::kF32 : KvType::kF16);
   return {plan.n_layers, plan.n_kv_heads, plan.head_dim, type};
 }
 
 Plan checked(Plan plan, const ModelOptions& options) {
   check_plan(plan);
-  if (options.exact && options.int8_kv) {
-    invalid("kv_dtype is int8 and mode exact, which keeps keys and values in fp32: choose one of the two");
-  }
   require_memory(Executor::workspace_bytes(plan, options.exact, options.chunk_rows) +
                      layout_of(plan, options).block_bytes(),
                  "the workspace and a first block of the KV cache");

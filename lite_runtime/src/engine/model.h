@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,8 @@ constexpr int64_t kMaxContext = int64_t{1} << 24;  // fp32 counts positions exac
 struct ModelOptions {
   int n_threads = 0;   // 0 = default_threads()
   int64_t n_ctx = 0;   // 0 = kDefaultContext
-  bool exact = false;  // fp32 activations and cache
-  bool int8_kv = false;  // int8 keys and values; not with exact
+  bool exact = false;  // fp32 activations
+  std::optional<KvType> kv_type;  // empty = fp16, fp32 with exact
   std::string isa;     // empty = EDGE_KIT_ISA, else the best
   int64_t chunk_rows = kChunkRows;
 };

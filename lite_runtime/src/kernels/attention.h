@@ -1,7 +1,7 @@
 // Attention over `Lanes`. Queries (row, head) are taken in chunks; the chunk meets one block of the cache
 // after the other. Lanes are keys for the scores and dims for the values, as both lie in the cache, and both
-// products add in order, so a query's result does not depend on the chunk that it is in. A chunk of few queries
-// converts the cache as it reads it; a larger one converts each block once.
+// products add in order, so a query's result does not depend on the chunk that it is in. A chunk of few
+// queries converts the cache as it reads it; a larger one converts each block once.
 #pragma once
 
 #include "float_ops.h"
@@ -92,7 +92,8 @@ void product(const float* const* a, int64_t depth, const Plane<T>& b, int64_t la
 template <int Q, int L = Lanes::block(Q), typename T, typename Store>
 void product_lanes(const float* const* a, int64_t depth, const Plane<T>& b, int64_t lanes, const Store& store,
                    int64_t lane = 0) {
-  for (; lane + L * Lanes::kCount <= lanes; lane += L * Lanes::kCount) product<Q, L>(a, depth, b, lane, store);
+  constexpr int64_t kStep = L * Lanes::kCount;
+  for (; lane + kStep <= lanes; lane += kStep) product<Q, L>(a, depth, b, lane, store);
   if constexpr (L > 1) {
     if (lane < lanes) product_lanes<Q, L / 2>(a, depth, b, lanes, store, lane);
   }

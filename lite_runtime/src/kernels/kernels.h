@@ -125,9 +125,9 @@ struct Kernels {
   void (*attention_int8)(const AttentionArgs& args);
   void (*fold_partials)(const AttentionArgs& args);
 
-  // fp16 x [rows, columns] -> int8 [rows, columns] and behind it fp32 scale [rows], as `quantize_row` does it:
-  // scale = max|x| / 127, value = round-half-even(x * (127 / max|x|)); a row of zeros gives scale 0, one with
-  // a NaN or an infinity zeros and scale NaN. Keys get a scale per channel, values one per token.
+  // fp16 x [rows, columns] -> int8 [rows, columns] and behind it fp32 scale [rows]: scale = max|x| / 127,
+  // value = round-half-even(x * (127 / max|x|)); a row of zeros gives scale 0, one with a NaN or an infinity
+  // zeros and scale NaN. Keys get a scale per channel, values one per token.
   // rows * columns is a multiple of 64.
   void (*quantize_plane)(const uint16_t* x, int64_t rows, int64_t columns, int8_t* plane);
 
