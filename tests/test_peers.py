@@ -296,7 +296,7 @@ def test_one_run_of_this_kit_alone(tmp_path, native_library):
     work = tmp_path / "work"
     work.mkdir()
     known = {"edge-kit int8": {"top1": 0.95, "tokens": 200, "reference": "edge-kit fp32", "threshold": 0.9}}
-    (work / "fidelity.json").write_text(json.dumps(known))  # the check itself takes the demo model and minutes
+    (work / "fidelity.json").write_text(json.dumps(known))  # the check itself takes minutes
     command = [sys.executable, "benchmarks/peers.py", "--model", "random:tiny", "--engines", "edge-kit,mnn"]
     command += ["--threads", "1", "--repeat", "1", "--work", work, "--json", tmp_path / "out.json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -54,7 +54,7 @@ def draw(report: dict, path) -> None:
     handles = [pyplot.Rectangle((0, 0), 1, 1, color=colors[name]) for name in names]
     figure.legend(handles, names, loc="upper center", ncol=min(len(names), 5) or 1, fontsize=9, frameon=False)
     figure.text(0.01, 0.005, f"{report['model']}, {report['machine']['cpu']}", fontsize=7, color="#555555")
-    figure.tight_layout(rect=(0, 0.02, 1, 0.98 - 0.04 * -(-len(names) // 5)))
+    figure.tight_layout(rect=(0, 0.02, 1, 0.99 - 0.03 * -(-len(names) // 5)))
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
 
@@ -70,9 +70,9 @@ def _bars(axes, rows: list, kind: str, lengths: tuple, colors: dict) -> None:
             whiskers = [[figure["median"] - figure["min"]], [figure["max"] - figure["median"]]]
             color = colors[f"{row['engine']} {row['quant']}"]
             axes.bar(place, figure["median"], width, color=color, yerr=whiskers, ecolor="#444444", capsize=2)
-            text = f"{figure['median']:.3g}"
+            text = f"{figure['median']:.{0 if figure['median'] >= 20 else 1}f}"
             axes.annotate(
-                text, (place, figure["max"]), (0, 2), textcoords="offset points", ha="center", fontsize=7
+                text, (place, figure["max"]), (0, 2), textcoords="offset points", ha="center", fontsize=6.5
             )
     axes.set_xticks(range(len(lengths)), lengths)
     axes.spines[["top", "right"]].set_visible(False)

@@ -16,6 +16,11 @@ _BUILD = "build"
 _CMAKE = ("-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DGGML_NATIVE=ON")
 _CMAKE += ("-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF")
 _ROWS = 64  # of logits that one decode may return
+# Older compilers (GCC before 12.5, 13.4, 14.3) take the tile configuration for 8 bytes long, drop the rest
+# of it as never read, and llama.cpp ends with a fault in its first matrix product on a CPU with AMX.
+_AMX_SOURCE = "ggml/src/ggml-cpu/amx/mmq.cpp"
+_AMX_CALL = "_tile_loadconfig(&tc);"
+_AMX_WHOLE_CALL = '__asm__ volatile("ldtilecfg %0" ::"m"(tc));'
 _CONVERTER = """
 import runpy, sys
 sys.path.insert(0, {folder!r})
@@ -62,12 +67,16 @@ class LlamaCpp(base.Engine):
         archive.unlink()
         cmake, build = Path(python).parent / "cmake", folder / _BUILD
         source = folder / _SOURCE
-        base.run_tool([cmake, "-S", source / "vendor" / "llama.cpp", "-B", build, *_CMAKE], log)
+        tools = source / "vendor" / "llama.cpp"
+        amx = tools / _AMX_SOURCE
+        amx.write_text(amx.read_text().replace(_AMX_CALL, _AMX_WHOLE_CALL))
+        base.run_tool([cmake, "-S", tools, "-B", build, *_CMAKE], log)
         jobs = str(os.cpu_count() or 1)
         base.run_tool([cmake, "--build", build, "--target", "llama", "--parallel", jobs], log)
         bare = {**os.environ, "CMAKE_ARGS": "-DLLAMA_BUILD=OFF"}  # the library is the one above
         base.run_tool([*pip, "install", source], log, env=bare)
         package = next((folder / "venv").glob("lib/python*/site-packages/llama_cpp"))
+        (package / "lib").unlink(missing_ok=True)
         (package / "lib").symlink_to(build / "bin")
 
     def convert(self, hf_folder: Path, out_folder: Path, quant: str, python: str) -> None:

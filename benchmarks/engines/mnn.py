@@ -12,11 +12,11 @@ _BLOCK = {"int8": 0, "int4": 64}  # weights per scale along K; 0 = the whole row
 # The exporter finds its parts by their place. MNN's converter, when first used, would install a package and
 # report the use to its maker: without that module it works silently.
 _EXPORT = """
-import importlib.util, runpy, sys
+import importlib.util, sys
 sys.modules["MNN.tools.utils.log"] = None
-folder = importlib.util.find_spec("llmexport").submodule_search_locations[0]
-sys.path.insert(0, folder)
-runpy.run_path(folder + "/llmexport.py", run_name="__main__")
+sys.path.insert(0, importlib.util.find_spec("llmexport").submodule_search_locations[0])
+import llmexport
+llmexport.main()
 """
 
 
