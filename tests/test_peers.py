@@ -261,6 +261,21 @@ def test_thresholds_of_the_fidelity_check():
     assert (fidelity.threshold(8), fidelity.threshold(16), fidelity.threshold(4)) == (0.9, 0.9, 0.75)
 
 
+def remembered(folder, top1):
+    """A work folder that has seen MNN agree so often."""
+    mnn = base.find("mnn")
+    known = {"top1": top1, "tokens": 576, "reference": "transformers fp32", "threshold": 0.9}
+    (folder / "fidelity.json").write_text(json.dumps({" ".join(["mnn", "int8", *mnn.requirements]): known}))
+    return fidelity.Fidelity(folder).check(mnn, "int8")
+
+
+def test_an_unfaithful_engine_is_marked_and_a_broken_one_left_out(tmp_path):
+    assert report._agreement(remembered(tmp_path, 0.861)) == "86.1% (below 90%)"
+    assert report._agreement(remembered(tmp_path, 0.95)) == "95.0%"
+    with pytest.raises(base.EngineError, match="agreement with fp32 is 40.0%.*expected at least 75%"):
+        remembered(tmp_path, 0.4)
+
+
 def edge_kit_worker(folder, log) -> WorkerProcess:
     return WorkerProcess(base.find("edge-kit"), sys.executable, folder, "int8", 1, log)
 

@@ -1,7 +1,8 @@
 """Whether an engine computes what the checkpoint says: forced-token top-1 agreement with fp32 on real text.
 
 Measured once per engine, quantization and version, on the demo model, and remembered in the work
-folder. What disagrees is not timed.
+folder. An engine below the threshold is timed and marked: rounding more coarsely than fp32 allows is its own
+choice, and makes it faster if anything. Far below, its model is taken for broken and not timed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,19 @@ from .worker_process import WorkerProcess
 
 TOKENS_PER_TEXT = 192  # of each fixed text, so that one pass takes seconds on every engine
 SECONDS = 900.0
+FLOOR = 0.75  # below it, no rounding of activations is an excuse
 _THREADS = 2
 
 
 def threshold(bits: int) -> float:
-    """The least agreement: rounding weights to 8 bits turns few predictions, to 4 bits many."""
+    """The agreement asked for: rounding weights to 8 bits turns few predictions, to 4 bits many."""
     return 0.90 if bits >= 8 else 0.75
+
+
+def least(bits: int) -> float:
+    """Below this the conversion itself is wrong. Plain fp32 arithmetic on the demo's weights rounded to 4
+    bits keeps 61 to 71 %."""
+    return 0.75 if bits >= 8 else 0.50
 
 
 class Fidelity:
@@ -37,25 +45,36 @@ class Fidelity:
         self._ids = None
 
     def check(self, engine: base.Engine, quant: str) -> dict:
-        """{"top1", "tokens", "reference", "threshold"}; EngineError if the engine fails or disagrees."""
+        """{"top1", "tokens", "reference", "threshold"}, and "exact_top1" where "top1" is below the threshold.
+
+        EngineError if the engine fails or disagrees.
+        """
         key = " ".join([engine.name, quant, *engine.requirements])
         if key not in self._known:
-            reference = self._reference()
-            found = self._predict(engine, quant)
-            pairs = [pair for ours, theirs in zip(found, reference["ids"]) for pair in zip(ours, theirs)]
-            self._known[key] = {
-                "top1": sum(a == b for a, b in pairs) / len(pairs),
-                "tokens": len(pairs),
-                "reference": reference["engine"],
-                "threshold": threshold(engine.bits(quant)),
-            }
+            self._known[key] = self._compare(engine, quant)
             self._save()
         result = self._known[key]
-        if result["top1"] < result["threshold"]:
-            raise base.EngineError(
-                f"{engine.name} {quant}: top-1 agreement with fp32 is {result['top1']:.1%} over "
-                f"{result['tokens']} tokens of the demo model, expected at least {result['threshold']:.0%}"
-            )
+        if result["top1"] >= result["threshold"]:
+            return result
+        # The same files in fp32 agree, so it is the engine's own rounding of activations: a trait, no mistake.
+        if result["top1"] >= FLOOR and result.get("exact_top1", 0) >= result["threshold"]:
+            return result
+        raise base.EngineError(
+            f"{engine.name} {quant}: top-1 agreement with fp32 is {result['top1']:.1%} over "
+            f"{result['tokens']} tokens of the demo model, expected at least {result['threshold']:.0%}"
+        )
+
+    def _compare(self, engine: base.Engine, quant: str) -> dict:
+        reference = self._reference()
+        result = {
+            "top1": _agreement(self._predict(engine, quant), reference["ids"]),
+            "tokens": sum(map(len, reference["ids"])),
+            "reference": reference["engine"],
+            "threshold": threshold(engine.bits(quant)),
+        }
+        exact = engine.exact(quant)
+        if result["top1"] < result["threshold"] and exact:
+            result["exact_top1"] = _agreement(self._predict(engine, quant, exact), reference["ids"])
         return result
 
     def _reference(self) -> dict:
@@ -73,12 +92,12 @@ class Fidelity:
             self._save()
         return self._known["reference"]
 
-    def _predict(self, engine: base.Engine, quant: str) -> list:
+    def _predict(self, engine: base.Engine, quant: str, load_as: str = "") -> list:
         self._demo.write_hf()
         folder = self._demo.convert(engine, quant)
         log = environments.folder_of(engine, self._work) / "worker.log"
         python = environments.python_of(engine, self._work)
-        with WorkerProcess(engine, python, folder, quant, _THREADS, log) as worker:
+        with WorkerProcess(engine, python, folder, load_as or quant, _THREADS, log) as worker:
             worker.ask(SECONDS, "load")
             return [worker.ask(SECONDS, "top1", ids=ids)["ids"] for ids in self._texts()]
 
@@ -96,3 +115,8 @@ class Fidelity:
     def remove(self) -> None:
         """Deletes the demo models that were made for the check; the figures stay."""
         self._demo.remove()
+
+
+def _agreement(found: list, expected: list) -> float:
+    pairs = [pair for ours, theirs in zip(found, expected) for pair in zip(ours, theirs)]
+    return sum(a == b for a, b in pairs) / len(pairs)

@@ -74,9 +74,15 @@ def _engine_table(found: list) -> str:
         cells.append(percent(row["bandwidth_share"]))
         cells += [_number(row[name]) for name in ("load_s", "first_token_s")]
         cells += [_number(row[name], 1e9) for name in ("peak_rss_bytes", "rss_file_bytes")]
-        top1 = row["fidelity"].get("top1")
-        lines.append(_line([*cells, "" if top1 is None else f"{top1:.1%}"]))
+        lines.append(_line([*cells, _agreement(row["fidelity"])]))
     return "\n".join(lines)
+
+
+def _agreement(fidelity: dict) -> str:
+    if "top1" not in fidelity:
+        return ""
+    mark = f" (below {fidelity['threshold']:.0%})" if fidelity["top1"] < fidelity.get("threshold", 0) else ""
+    return f"{fidelity['top1']:.1%}{mark}"
 
 
 def _goal_table(lines: list) -> str:

@@ -45,6 +45,13 @@ class Engine:
         """Bits per weight: how near to fp32 the answers must be."""
         return {"fp32": 32, "bf16": 16, "int8": 8, "q8_0": 8, "int4": 4, "q4_0": 4}[quant]
 
+    def exact(self, quant: str) -> str | None:
+        """What `load` takes as `quant` to compute the same files in fp32, if the engine can.
+
+        Tells a wrong conversion from an engine that rounds activations more roughly than others.
+        """
+        return None
+
     def install(self, python: str, folder: Path) -> None:
         """What pip cannot do. `python` is the new environment's interpreter, `folder` the engine's own."""
 

@@ -17,6 +17,9 @@ class CTranslate2(base.Engine):
     requirements = ("ctranslate2==4.8.5", "torch==2.13.0", "transformers==5.24.0")
     modules = ("ctranslate2",)
 
+    def exact(self, quant: str) -> str | None:
+        return "float32"
+
     def convert(self, hf_folder: Path, out_folder: Path, quant: str, python: str) -> None:
         converter = Path(python).parent / "ct2-transformers-converter"
         command = [converter, "--model", hf_folder, "--quantization", quant, "--output_dir", out_folder]

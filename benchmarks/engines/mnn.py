@@ -26,6 +26,9 @@ class Mnn(base.Engine):
     requirements = ("MNN==3.6.1", "llmexport==0.0.5", "torch==2.13.0", "transformers==5.24.0", "onnx==1.23.2")
     modules = ("numpy", "MNN.llm")
 
+    def exact(self, quant: str) -> str | None:
+        return "exact"
+
     def convert(self, hf_folder: Path, out_folder: Path, quant: str, python: str) -> None:
         command = [python, "-c", _EXPORT, "--path", hf_folder.resolve(), "--export", "mnn"]
         command += [
@@ -42,14 +45,15 @@ class Mnn(base.Engine):
     def load(self, folder: str, quant: str, threads: int) -> None:
         import MNN.llm
 
+        effort = "high" if quant == "exact" else "low"  # low: activations rounded to int8
         self._folder = Path(folder)
         self._llm = MNN.llm.create(str(self._folder / "config.json"))
         self._llm.set_config(
             {
                 "backend_type": "cpu",
                 "thread_num": threads,
-                "precision": "low",
-                "memory": "low",
+                "precision": effort,
+                "memory": effort,
                 "use_mmap": False,
                 "reuse_kv": False,
             }
