@@ -53,7 +53,7 @@ def turn(prefill, decode, **own_goals) -> Turn:
 def contestant(name, quant, *turns, threads=2):
     found = rounds.Contestant(base.find(name), quant, ROOT)
     found.turns = {threads: list(turns)}
-    found.fidelity = {"top1": 0.953, "tokens": 200}
+    found.fidelity = {"top1": 0.953, "tokens": 200, "threshold": 0.9}
     return found
 
 
@@ -272,6 +272,8 @@ def remembered(folder, top1):
 def test_an_unfaithful_engine_is_marked_and_a_broken_one_left_out(tmp_path):
     assert report._agreement(remembered(tmp_path, 0.861)) == "86.1% (below 90%)"
     assert report._agreement(remembered(tmp_path, 0.95)) == "95.0%"
+    both = {"top1": 0.861, "threshold": 0.9, "exact_top1": 0.939}
+    assert report._agreement(both) == "86.1% (below 90%; its weights: 93.9%)"
     with pytest.raises(base.EngineError, match="agreement with fp32 is 40.0%.*expected at least 75%"):
         remembered(tmp_path, 0.4)
 

@@ -79,10 +79,14 @@ def _engine_table(found: list) -> str:
 
 
 def _agreement(fidelity: dict) -> str:
+    """Top-1 agreement with fp32; where it is low, also that of the same files computed in fp32."""
     if "top1" not in fidelity:
         return ""
-    mark = f" (below {fidelity['threshold']:.0%})" if fidelity["top1"] < fidelity.get("threshold", 0) else ""
-    return f"{fidelity['top1']:.1%}{mark}"
+    if fidelity["top1"] >= fidelity["threshold"]:
+        return f"{fidelity['top1']:.1%}"
+    exact = fidelity.get("exact_top1")
+    weights = f"; its weights: {exact:.1%}" if exact else ""
+    return f"{fidelity['top1']:.1%} (below {fidelity['threshold']:.0%}{weights})"
 
 
 def _goal_table(lines: list) -> str:
