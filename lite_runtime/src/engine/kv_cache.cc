@@ -28,14 +28,14 @@ int64_t KvCache::missing_bytes(int64_t end, int64_t chunk_rows) const {
 void KvCache::reserve(int64_t end) {
   if (must_copy_last()) {
     std::shared_ptr<uint8_t[]>& last = blocks_[static_cast<size_t>(filled_ / kCacheBlock)].written;
-    std::shared_ptr<uint8_t[]> copy = make_aligned<uint8_t>(layout_.block_bytes());
+    std::shared_ptr<uint8_t[]> copy = pools_->written.take();
     std::memcpy(copy.get(), last.get(), static_cast<size_t>(layout_.block_bytes()));
     last = std::move(copy);
   }
   blocks_.resize(static_cast<size_t>(blocks_for(end)));
   if (layout_.is_int8()) {
     for (int64_t b = filled_ / kCacheBlock; b < end / kCacheBlock; ++b) {
-      blocks_[static_cast<size_t>(b)].quantized = make_aligned<uint8_t>(layout_.int8_block_bytes());
+      blocks_[static_cast<size_t>(b)].quantized = pools_->quantized.take();
     }
   } else {
     open(filled_, end);
@@ -45,7 +45,7 @@ void KvCache::reserve(int64_t end) {
 void KvCache::open(int64_t begin, int64_t end) {
   for (int64_t b = begin / kCacheBlock; b < blocks_for(end); ++b) {
     std::shared_ptr<uint8_t[]>& written = blocks_[static_cast<size_t>(b)].written;
-    if (written == nullptr) written = make_aligned<uint8_t>(layout_.block_bytes());
+    if (written == nullptr) written = pools_->written.take();
   }
 }
 

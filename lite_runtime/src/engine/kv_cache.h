@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/memory.h"
+#include "engine/block_pool.h"
 #include "kernels/kernels.h"
 
 namespace edge_kit {
@@ -54,9 +54,16 @@ struct KvLayout {
   int64_t bytes_per_token() const { return (is_int8() ? int8_block_bytes() : block_bytes()) / kCacheBlock; }
 };
 
+struct KvPools {
+  explicit KvPools(const KvLayout& layout)
+      : written(layout.block_bytes()), quantized(layout.int8_block_bytes()) {}
+  BlockPool written, quantized;
+};
+
 class KvCache {
  public:
-  explicit KvCache(const KvLayout& layout) : layout_(layout) {}
+  // `pools` is borrowed, and shared by the caches of a model.
+  KvCache(const KvLayout& layout, KvPools& pools) : layout_(layout), pools_(&pools) {}
 
   int64_t length() const { return length_; }
   int64_t filled() const { return filled_; }  // tokens of the length whose keys and values are there
@@ -86,6 +93,7 @@ class KvCache {
   bool must_copy_last() const;
 
   KvLayout layout_;
+  KvPools* pools_;
   int64_t length_ = 0, filled_ = 0;
   std::vector<Block> blocks_;
 };

@@ -62,6 +62,7 @@ Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& option
       plan_(checked(std::move(plan), options)),
       kernels_(choose_kernels(options.isa)),
       layout_(layout_of(plan_, options)),
+      pools_(layout_),
       n_ctx_(check_context(options.n_ctx)),
       chunk_rows_(options.chunk_rows),
       pool_(resolve_threads(options.n_threads)),
@@ -73,8 +74,8 @@ Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& option
   }
 }
 
-std::unique_ptr<Session> Model::create_session() const {
-  return std::make_unique<Session>(this, KvCache(layout_));
+std::unique_ptr<Session> Model::create_session() {
+  return std::make_unique<Session>(this, KvCache(layout_, pools_));
 }
 
 std::unique_ptr<Session> Model::fork(const Session& session) {

@@ -53,7 +53,7 @@ class Model {
   int n_threads() const { return pool_.n_threads(); }
   int64_t n_ctx() const { return n_ctx_; }
 
-  std::unique_ptr<Session> create_session() const;
+  std::unique_ptr<Session> create_session();
   std::unique_ptr<Session> fork(const Session& session);
   void cut(Session& session, int64_t length);
   void release(std::unique_ptr<Session> session);
@@ -82,6 +82,7 @@ class Model {
   const Plan plan_;
   const Kernels& kernels_;
   const KvLayout layout_;
+  KvPools pools_;
   const int64_t n_ctx_, chunk_rows_;
   int64_t n_ids_ = 0;  // rows of the embedding
   bool closed_ = false;

@@ -20,6 +20,9 @@ constexpr bool kIsInt8 = false;
 template <>
 constexpr bool kIsInt8<int8_t> = true;
 
+template <typename T>
+constexpr bool kFromCache = sizeof(T) < sizeof(float);  // else a copy, or the cache of exact mode
+
 // Keys [dim, kCacheBlock] or values [kCacheBlock, dim] of a head, or a copy with padded rows.
 template <typename T>
 struct Plane {
@@ -63,15 +66,18 @@ Plane<float> copy_plane(const Plane<T>& plane, int64_t rows, int64_t columns, fl
 }
 
 // store(i, lane, sum) for the Q queries and L Lanes from `lane` on, sum = sum_k a[i][k] * b[k][lane].
+// Not inlined: among the registers of a larger function the sums would not find room.
 template <int Q, int L, typename T, typename Store>
-void product(const float* const* a, int64_t depth, const Plane<T>& b, int64_t lane, const Store& store) {
+__attribute__((noinline)) void product(const float* const* a, int64_t depth, const Plane<T>& b, int64_t lane,
+                                       const Store& store) {
   constexpr int64_t kLine = 64 / sizeof(T);
   Lanes sums[Q][L];
   EDGE_KIT_UNROLL for (int i = 0; i < Q; ++i) {
     EDGE_KIT_UNROLL for (int l = 0; l < L; ++l) sums[i][l] = Lanes::set1(0.0f);
   }
   for (int64_t k = 0; k < depth; ++k) {
-    if (b.next != nullptr) {  // rows of four pages in turn keep four of the hardware's own streams going
+    if (kFromCache<T> && b.next != nullptr) {
+      // Rows of four pages in turn keep four of the hardware's own streams going.
       const T* ahead = b.next + (k % 4 * (depth / 4) + k / 4) * b.stride + lane;
       EDGE_KIT_UNROLL for (int64_t at = 0; at < L * Lanes::kCount; at += kLine) {
         __builtin_prefetch(ahead + at, 0, 2);  // to the second level: the first has too few buffers for it
@@ -89,13 +95,13 @@ void product(const float* const* a, int64_t depth, const Plane<T>& b, int64_t la
   }
 }
 
-template <int Q, int L = Lanes::block(Q), typename T, typename Store>
+template <int Q, typename T, int L = Lanes::block(Q, kFromCache<T>), typename Store>
 void product_lanes(const float* const* a, int64_t depth, const Plane<T>& b, int64_t lanes, const Store& store,
                    int64_t lane = 0) {
   constexpr int64_t kStep = L * Lanes::kCount;
   for (; lane + kStep <= lanes; lane += kStep) product<Q, L>(a, depth, b, lane, store);
   if constexpr (L > 1) {
-    if (lane < lanes) product_lanes<Q, L / 2>(a, depth, b, lanes, store, lane);
+    if (lane < lanes) product_lanes<Q, T, L / 2>(a, depth, b, lanes, store, lane);
   }
 }
 
@@ -215,14 +221,18 @@ class QueryChunk {
 
   template <typename T, typename Visible>
   void add_values(int64_t b, const Plane<T>& values, const Visible& visible) {
+    const int64_t dim = args_.dim;
+    const bool folds = b > 0 && args_.partials == nullptr;
     for (int64_t i = 0, last; i < count_; i = last) {  // runs of queries that see equally far
       const int64_t depth = visible(i);
       for (last = i + 1; last < count_ && visible(last) == depth;) ++last;
-      const auto fold = [&](int64_t q, int64_t d, Lanes sum) {
-        const int64_t width = smaller(Lanes::kCount, args_.dim - d);
-        float* out = outs_[i + q] + d;
-        if (b > 0 && args_.partials == nullptr) {
-          const Softmax& s = softmax_[i + q];
+      float* const* outs = outs_ + i;
+      const Softmax* softmax = softmax_ + i;
+      const auto fold = [=](int64_t q, int64_t d, Lanes sum) {
+        const int64_t width = smaller(Lanes::kCount, dim - d);
+        float* out = outs[q] + d;
+        if (folds) {
+          const Softmax& s = softmax[q];
           const Lanes before = width == Lanes::kCount ? Lanes::load(out) : load_part(out, width);
           sum = fma(sum, Lanes::set1(s.take), before * Lanes::set1(s.keep));
         }
@@ -232,7 +242,7 @@ class QueryChunk {
           store_part(sum, out, width);
         }
       };
-      product_queries(weights_ + i, last - i, depth, values, round_up(args_.dim), fold);
+      product_queries(weights_ + i, last - i, depth, values, round_up(dim), fold);
     }
   }
 

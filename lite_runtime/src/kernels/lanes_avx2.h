@@ -12,7 +12,7 @@ namespace {
 struct Lanes {
   static constexpr int kCount = 16;
   // Lanes per register block of the attention product, for a number of queries.
-  static constexpr int block(int queries) { return queries <= 1 ? 4 : queries <= 3 ? 2 : 1; }
+  static constexpr int block(int queries, bool) { return queries <= 1 ? 4 : queries <= 3 ? 2 : 1; }
 
   __m256 lo, hi;
 

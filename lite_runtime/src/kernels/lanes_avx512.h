@@ -10,8 +10,11 @@ namespace {
 
 struct Lanes {
   static constexpr int kCount = 16;
-  // Lanes per register block of the attention product, for a number of queries.
-  static constexpr int block(int queries) { return queries <= 2 ? 8 : 4; }
+  // Lanes per register block of the attention product, for a number of queries. What comes from the cache
+  // itself is best read by whole lines.
+  static constexpr int block(int queries, bool from_cache) {
+    return queries <= 2 ? 8 : queries <= 3 || from_cache ? 4 : 2;
+  }
 
   __m512 v;
 
