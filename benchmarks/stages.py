@@ -80,8 +80,9 @@ def measure(args) -> dict:
             _child("stages_request", [path, threads, args.new_tokens], threads) for _ in range(args.repeat)
         ]
         for answer in requests:
-            if "error" in answer:
-                raise UsageError(answer["error"])
+            problem = answer.get("error") or answer.get("skipped")
+            if problem:
+                raise UsageError(problem)
         return {
             "model": args.model,
             "file_bytes": os.path.getsize(path),

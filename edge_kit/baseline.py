@@ -19,8 +19,8 @@ import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lite_runtime._native import KV_DTYPES
 from lite_runtime.errors import FileFormatError, UsageError
+from lite_runtime.model import KV_DTYPES
 
 FORMAT = "edge-kit bench baseline"
 VERSION = 1
@@ -193,8 +193,8 @@ def load(path: str) -> Baseline:
         value = fields["settings"].get(name)
         if type(value) is not int or value < 1:
             raise _damaged(path, f"setting '{name}' is {value!r}, expected an integer of at least 1")
-    if fields["settings"].get("kv_dtype") not in KV_DTYPES:
-        found = fields["settings"].get("kv_dtype")
+    found = fields["settings"].get("kv_dtype")
+    if not isinstance(found, str) or found not in KV_DTYPES:
         raise _damaged(path, f"setting 'kv_dtype' is {found!r}, expected one of {', '.join(KV_DTYPES)}")
     if len(fields["runs"]) < LEAST_RUNS:
         raise _damaged(path, f"it has {len(fields['runs'])} runs, expected at least {LEAST_RUNS}")

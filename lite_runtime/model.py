@@ -18,6 +18,7 @@ from .session import Session
 from .text import Text
 
 MAX_DEFAULT_CONTEXT = 32768
+KV_DTYPES = ("f16", "int8")  # of the cache in int8 mode, default first
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ def load(path, n_threads=None, n_ctx=None, mode: str = "int8", isa=None, kv_dtyp
     )
     if isa is not None and not isinstance(isa, str):
         raise UsageError(f"isa {isa!r}, expected a name of lite_runtime.available_isas()")
-    if kv_dtype is not None and (not isinstance(kv_dtype, str) or kv_dtype not in _native.KV_DTYPES):
-        raise UsageError(f"kv_dtype '{kv_dtype}', expected one of f16, int8")
+    if kv_dtype is not None and (not isinstance(kv_dtype, str) or kv_dtype not in KV_DTYPES):
+        raise UsageError(f"kv_dtype '{kv_dtype}', expected one of {', '.join(KV_DTYPES)}")
     path = _file_path(path)
     # Decoding reads every weight for every token: a file that does not stay in memory is useless.
     size = os.path.getsize(path) if os.path.isfile(path) else 0
@@ -106,6 +107,7 @@ class Model:
         self._handles = set()  # of the sessions still open
         self._calls = threading.Condition()
         self._n_calls = 0
+        self._profiling = threading.Lock()
         self.path = path
         self.mode = mode
         self.bundle = Bundle(path)
@@ -256,16 +258,20 @@ class Model:
     @contextlib.contextmanager
     def profile(self):
         """Within it forwards note what each step takes; gives a function that returns the StepProfiles of the
-        steps since it was called last, in the order of the plan."""
+        steps since it was called last, in the order of the plan. One at a time, or UsageError."""
         library = _native.library()
-        with self._use() as model:
-            _native.check(library.ek_model_profile_start(model))
+        if not self._profiling.acquire(blocking=False):
+            raise UsageError(f"{self.path}: the model is being profiled already")
         try:
-            yield self._take_profile
-        finally:
-            if self._pointer is not None:
-                with self._use() as model:
+            with self._use() as model:
+                _native.check(library.ek_model_profile_start(model))
+            try:
+                yield self._take_profile
+            finally:
+                with contextlib.suppress(UsageError), self._use() as model:  # closed: nothing to stop
                     _native.check(library.ek_model_profile_stop(model))
+        finally:
+            self._profiling.release()
 
     def _take_profile(self) -> list:
         count, entries = ctypes.c_size_t(), ()

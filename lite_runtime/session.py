@@ -48,12 +48,14 @@ class SessionHandle:
         """The last `n` tokens of the cache are guesses, to be taken one by one or dropped."""
         self._n_aside = n
 
-    def take(self) -> bool:
-        """Makes the first token set aside a part of the session; False if none is there any more."""
+    def take(self, show) -> bool:
+        """Makes the first token set aside a part of the session and calls `show`; False if none is there any
+        more."""
         with self._in_use:
             if not self._n_aside:
                 return False
             self._n_aside -= 1
+            show()
             return True
 
     def cancel(self) -> None:
@@ -110,10 +112,7 @@ class Session:
 
     def _take(self, token: int) -> bool:
         """Shows `token`, the first of those set aside; False if they were dropped."""
-        taken = self._handle.take()
-        if taken:
-            self._tokens.append(token)
-        return taken
+        return self._handle.take(lambda: self._tokens.append(token))
 
     def fork(self) -> Session:
         """A second session with the same cache content; full blocks are shared."""

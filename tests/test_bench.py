@@ -233,7 +233,7 @@ def test_saved_baseline_holds_all_samples(saved):
     assert [path.name for path in saved.parent.iterdir()] == ["tiny.json"]
 
 
-DAMAGES = ["cut", "empty", "other", "version", "runs", "value", "setting", "kv", "nan"]
+DAMAGES = ["cut", "empty", "other", "version", "runs", "value", "setting", "kv", "no kv", "kv list", "nan"]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -251,6 +251,10 @@ def test_damaged_baseline_is_one_message(saved, tmp_path, tiny_nb, capsys, damag
         content["settings"]["threads"] = 0
     if damage == "kv":
         content["settings"]["kv_dtype"] = "f8"
+    if damage == "no kv":
+        del content["settings"]["kv_dtype"]
+    if damage == "kv list":
+        content["settings"]["kv_dtype"] = ["f16"]
     texts = {"cut": text[: len(text) // 2], "empty": "", "other": "[1]"}
     path = tmp_path / "damaged.json"
     path.write_text(texts.get(damage, json.dumps(content)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -57,7 +58,7 @@ class WorkerProcess:
         except OSError:
             line = None
         if line is None:
-            self._process.wait(10)
+            self.close()
             end = f"{self._end()}; its log ends with: {self._tail()}"
             raise EngineError(f"{self.engine}: ended at '{do}': {end}")
         answer = json.loads(line)
@@ -75,13 +76,13 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Ends the process and all that it started. May be called twice."""
-        if self._process.poll() is None:
+        with contextlib.suppress(OSError):  # it has ended
             self._process.stdin.close()
-            try:
-                self._process.wait(5)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.pid, signal.SIGKILL)
-                self._process.wait(10)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait(10)
 
     def __enter__(self) -> WorkerProcess:
         return self

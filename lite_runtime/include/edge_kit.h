@@ -41,7 +41,7 @@ typedef struct ek_model ek_model;
 typedef struct ek_session ek_session;
 
 typedef enum ek_mode {
-  EK_MODE_INT8 = 0,  /* activations quantized in groups of 64, fp16 cache */
+  EK_MODE_INT8 = 0,  /* activations quantized in groups of 64, fp16 or int8 cache */
   EK_MODE_EXACT = 1  /* fp32 activations and cache: what the file's ops say literally */
 } ek_mode;
 
@@ -135,7 +135,7 @@ EK_API ek_status ek_session_create(ek_model* model, ek_session** session);
 EK_API void ek_session_free(ek_session* session);
 EK_API int64_t ek_session_length(const ek_session* session);
 /* Keeps the first `length` tokens of the cache. What an int8 cache has to compute again for that (at most
- * 63 tokens, and none where 64 or less are cut off) the next forward does. */
+ * 63 tokens, and none for a first cut of 64 or less) the next forward does. */
 EK_API ek_status ek_session_cut(ek_session* session, int64_t length);
 /* A second session with the same cache content; full blocks are shared. */
 EK_API ek_status ek_session_fork(const ek_session* session, ek_session** fork);
@@ -153,7 +153,7 @@ EK_API ek_status ek_sample(const float* logits, int64_t n_vocab, const ek_sampli
                            int64_t n_history, uint64_t position, int32_t* token);
 
 /* Reads at least 1 GB of the mapped file (a smaller one again and again) with the model's threads; bytes per
- * second. The first call looks for the best of all loop variants, which takes 12 GB; later ones use that. */
+ * second. The first call looks for the best of all loop variants, which takes up to 15 GB; later ones use that. */
 EK_API ek_status ek_model_read_bandwidth(ek_model* model, double* bytes_per_second);
 
 /* The same over memory of the caller: at least 4096 bytes a thread, better 1 GB. n_threads 0 = the default. */

@@ -3,8 +3,8 @@
 // Steps that treat every row alone (norms, RoPE, adds, quantization, appending to the cache) are gathered up
 // to the next linear or attention and done row by row, so that a row stays in the nearest cache; for a few
 // rows they run on the calling thread, since waking the others costs more than the work. Linears are cut
-// along their outputs, attention along rows and key/value heads. None of these cuts changes a bit of a
-// result.
+// along their outputs, attention along rows, key/value heads and blocks of the cache. None of these cuts
+// changes a bit of a result.
 #pragma once
 
 #include <atomic>

@@ -32,7 +32,7 @@ void set_tiles(int rows) {
       config.rows[tile] = static_cast<uint8_t>(pair == 2 ? kQuads : rows);
     }
   }
-  _tile_loadconfig(&config);
+  __asm__ volatile("ldtilecfg %0" : : "m"(config));  // GCC 12's intrinsic reads the first 8 bytes only
 }
 
 using Dots = int32_t[kTileRows][kTileN];
@@ -136,6 +136,7 @@ void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int6
       const int64_t at = whole * kGroupBytes;
       __builtin_memcpy(partial[t], weights + t * tile_bytes + at, static_cast<size_t>(tile_bytes - at));
     }
+    __asm__ volatile("" : : "r"(partial) : "memory");  // the intrinsics do not say that they read memory
   }
   int set_rows = 0;
   for (int64_t g = 0; g < x.groups; g += kPanelGroups) {
