@@ -160,7 +160,7 @@ def measure(args, models: Models) -> dict:
         "model": args.model,
         "repeat": args.repeat,
         "machine": {"cpu": machine.cpu_model(), "cores": os.cpu_count()},
-        "int8_peaks": {str(count): ceilings.int8_peaks(count) for count in args.threads},
+        "int8_peak_gops": {str(count): ceilings.int8_peak_gops(count) for count in args.threads},
         "rows": report.rows(contestants),
         "goals": goals.judge(by_threads(contestants, args.threads, args.repeat)) if contestants else [],
         "skipped": skipped,

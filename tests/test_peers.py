@@ -22,6 +22,7 @@ from benchmarks.comparison import (
     report,
     rounds,
 )
+from benchmarks.comparison.figures import Disturbed
 from benchmarks.comparison.measure import Turn
 from benchmarks.comparison.worker_process import WorkerProcess
 from benchmarks.engines import base
@@ -111,6 +112,22 @@ def test_own_shares_and_ratios_are_medians_of_their_samples(three_engines):
     assert goals.own_ratio("many_sessions", "8", "1")(found) is None
 
 
+def test_a_disturbed_figure_counts_only_where_there_is_no_calm_one(three_engines):
+    kit, peer, _ = three_engines
+    peer.turns[2][1].prefill_tps[128] = Disturbed(10.0)
+    line = lines_of(three_engines)["prefill of 128 against CTranslate2 int8"]
+    assert (line["values"], line["disturbed"]) == ([1.2, 1.2], False)
+    for turn in kit.turns[2]:
+        turn.prefill_tps[128] = Disturbed(200.0)
+    line = lines_of(three_engines)["prefill of 128 against CTranslate2 int8"]
+    assert (line["values"], line["disturbed"]) == ([1.0, 20.0, 2.0], True)
+    text = report.markdown(make_report(three_engines))
+    assert "| prefill of 128 against CTranslate2 int8 | 2 | 1.2 × | 2 (1 to 20)* × |" in text
+    samples = {"1": [10.0], "4": [40.0], "disturbed": True}
+    found = goals.Round({goals.KIT: Turn(own_goals={"many_sessions": samples})})
+    assert isinstance(goals.own_ratio("many_sessions", "4", "1")(found), Disturbed)
+
+
 def make_report(contestants) -> dict:
     return {
         "model": "random:tiny",
@@ -124,7 +141,8 @@ def make_report(contestants) -> dict:
 
 def test_rows_hold_median_min_and_max(three_engines):
     row = report.rows(three_engines)[0]
-    assert row["prefill_tps"]["128"] == {"median": 240, "min": 120, "max": 300, "values": [240, 300, 120]}
+    expected = {"median": 240, "min": 120, "max": 300, "values": [240, 300, 120], "disturbed": False}
+    assert row["prefill_tps"]["128"] == expected
     assert row["decode_tps"]["1024"]["median"] == 19
     assert (row["engine"], row["quant"], row["threads"]) == ("edge-kit", "int8", 2)
     assert (row["peak_rss_bytes"]["median"], row["windows"], row["disturbed_windows"]) == (2e9, 24, 3)
@@ -180,7 +198,8 @@ def test_disturbed_windows_are_dropped_where_calm_ones_remain():
     found = Turn()
     assert measure._median(found, windows, Calm(busy=[104.0])) == pytest.approx(7.5)
     assert (found.windows, found.disturbed) == (3, 1)
-    assert measure._median(Turn(), windows, Calm(busy=[101.1, 102.0, 104.0])) == pytest.approx(5)
+    none_calm = measure._median(Turn(), windows, Calm(busy=[101.1, 102.0, 104.0]))
+    assert none_calm == pytest.approx(5) and isinstance(none_calm, Disturbed)
 
 
 def test_foreign_load_counts_a_busy_neighbour():

@@ -1,7 +1,7 @@
 """The goals that this kit holds itself to, judged from the turns of one benchmark.
 
 Each goal gives one value per round, a ratio of figures of that round, so that a machine that is fast now and
-slow later cancels out. It is met if the median over the rounds reaches the bound.
+slow later cancels out. It is met if the median over the calm rounds reaches the bound.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from typing import Callable
+
+from .figures import Disturbed, ratio, summary
 
 KIT = ("edge-kit", "int8")
 MNN, LLAMA_CPP, CTRANSLATE2 = ("mnn", "int8"), ("llama-cpp", "q8_0"), ("ctranslate2", "int8")
@@ -61,7 +63,7 @@ def own_share(goal: str) -> Callable:
 
     def value(round: Round) -> float | None:
         samples = round.own(goal).get("shares")
-        return statistics.median(samples) if samples else None
+        return _own(statistics.median(samples), round.own(goal)) if samples else None
 
     return value
 
@@ -72,13 +74,13 @@ def own_ratio(goal: str, case: str, base: str) -> Callable:
     def value(round: Round) -> float | None:
         samples = round.own(goal)
         pairs = list(zip(samples.get(case, []), samples.get(base, [])))
-        return statistics.median(above / below for above, below in pairs) if pairs else None
+        return _own(statistics.median(above / below for above, below in pairs), samples) if pairs else None
 
     return value
 
 
-def ratio(above: float | None, below: float | None) -> float | None:
-    return above / below if above and below else None
+def _own(value: float, samples: dict) -> float:
+    return Disturbed(value) if samples.get("disturbed") else value
 
 
 GOALS = [
@@ -117,13 +119,3 @@ def judge(rounds: dict) -> list:
                 {"goal": goal.text, "bound": goal.bound, "is_share": goal.is_share, "met": met, **found}
             )
     return lines
-
-
-def summary(values: list) -> dict:
-    """Median, min and max, and what they are of."""
-    return {
-        "median": statistics.median(values),
-        "min": min(values),
-        "max": max(values),
-        "values": list(values),
-    }

@@ -39,9 +39,10 @@ class Ceilings:
         )
         return result.value
 
-    def int8_peaks(self, threads: int) -> dict:
-        """Multiply-adds per second of each kernel path of this CPU."""
-        return {isa: machine.multiply_peak(threads, isa) for isa in lite_runtime.available_isas()}
+    def int8_peak_gops(self, threads: int) -> dict:
+        """Of each kernel path of this CPU; a multiply-add is two operations."""
+        isas = lite_runtime.available_isas()
+        return {isa: 2 * machine.multiply_peak(threads, isa) / 1e9 for isa in isas}
 
 
 class ForeignLoad:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
 from dataclasses import dataclass, field
 
+from .figures import Disturbed, as_calm_as
 from .machine_state import Ceilings, ForeignLoad
 from .worker_process import WorkerProcess
 
-PREFILL = {32: 3, 128: 2, 512: 1}  # prompt tokens: runs
+PREFILL = {32: 3, 128: 2, 512: 2}  # prompt tokens: runs
 FIRST_PROMPT = 128
-DECODE = {32: 4, 1024: 2}  # tokens in the context: windows
+DECODE = {32: 4, 1024: 4}  # tokens in the context: windows
 WINDOW = 8  # tokens
 LOAD_SECONDS = 600.0
 RUN_SECONDS = 600.0
@@ -29,7 +31,7 @@ _OWN_GOALS_AT_MOST_THREADS = {
 
 @dataclass
 class Turn:
-    """Figures of one turn; each value is the median over its undisturbed windows, else over all of them."""
+    """Figures of one turn; a speed is the median over its calm windows, else over all and Disturbed."""
 
     prefill_tps: dict = field(default_factory=dict)  # by prompt tokens
     decode_tps: dict = field(default_factory=dict)  # by tokens in the context
@@ -83,18 +85,22 @@ def take_turn(worker: WorkerProcess, threads: int, n_vocab: int, ceilings: Ceili
     turn.memory, turn.versions = about["memory"], about["versions"]
     turn.bytes_per_token = about["bytes_per_token"]
     if turn.bytes_per_token and turn.read_bandwidth:
-        read = turn.decode_tps[min(DECODE)] * turn.bytes_per_token
-        turn.bandwidth_share = read / turn.read_bandwidth
+        speed = turn.decode_tps[min(DECODE)]
+        share = speed * turn.bytes_per_token / turn.read_bandwidth
+        turn.bandwidth_share = as_calm_as(share, speed)
     return turn
 
 
 def take_own_goals(worker: WorkerProcess, at_most_threads: bool) -> dict:
     """Samples of this kit's goals that have no peer; the long ones only at the highest thread count."""
     goals = {**_OWN_GOALS, **(_OWN_GOALS_AT_MOST_THREADS if at_most_threads else {})}
-    return {
-        name: worker.ask(OWN_GOAL_SECONDS, "own_goal", name=name, **options)["samples"]
-        for name, options in goals.items()
-    }
+    found = {}
+    with ForeignLoad(worker.pid) as others:
+        for name, options in goals.items():
+            began = time.perf_counter()
+            samples = worker.ask(OWN_GOAL_SECONDS, "own_goal", name=name, **options)["samples"]
+            found[name] = {**samples, "disturbed": others.disturbed(began, time.perf_counter())}
+    return found
 
 
 def _decode_windows(run: dict) -> list:
@@ -111,4 +117,5 @@ def _median(turn: Turn, samples: list, others: ForeignLoad) -> float:
     calm = [sample for sample in samples if not others.disturbed(sample[1], sample[1] + sample[2])]
     turn.windows += len(samples)
     turn.disturbed += len(samples) - len(calm)
-    return statistics.median(tokens / seconds for tokens, _, seconds in calm or samples)
+    median = statistics.median(tokens / seconds for tokens, _, seconds in calm or samples)
+    return median if calm else Disturbed(median)

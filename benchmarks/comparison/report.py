@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import goals
+from .figures import summary
 
 _PLAIN = ("load_s", "first_token_s", "bandwidth_share", "read_bandwidth")
 _MEMORY = {"peak_rss_bytes": "VmHWM", "rss_anon_bytes": "RssAnon", "rss_file_bytes": "RssFile"}
@@ -45,7 +45,7 @@ def _by_length(figures: list) -> dict:
 
 def _summary(values: list) -> dict | None:
     values = [value for value in values if value is not None]
-    return goals.summary(values) if values else None
+    return summary(values) if values else None
 
 
 def markdown(report: dict) -> str:
@@ -114,7 +114,9 @@ def _footnote(report: dict) -> str:
     return (
         f"{report['model']} on {machine['cpu']}, {machine['cores']} cores, {report['repeat']} interleaved "
         "rounds: tokens/s, median (min to max). First token: loading and a prompt of 128. "
-        f"{disturbed} of {windows} windows disturbed by other load were left out where calm ones remained. "
+        "Top-1: agreement with fp32 on the demo model. "
+        f"{disturbed} of {windows} windows disturbed by other load were left out where calm ones remained; "
+        "* none did. "
         f"{', '.join(versions)}."
     )
 
@@ -132,7 +134,7 @@ def spread(figure: dict | None) -> str:
     if figure is None:
         return "–"
     median, low, high = (f"{figure[name]:.3g}" for name in ("median", "min", "max"))
-    return median if low == high else f"{median} ({low} to {high})"
+    return _mark(median if low == high else f"{median} ({low} to {high})", figure)
 
 
 def percent(figure: dict | None) -> str:
@@ -140,7 +142,11 @@ def percent(figure: dict | None) -> str:
     if figure is None:
         return "–"
     median, low, high = (f"{100 * figure[name]:.0f}" for name in ("median", "min", "max"))
-    return f"{median} %" if low == high else f"{median} % ({low} to {high})"
+    return _mark(f"{median} %" if low == high else f"{median} % ({low} to {high})", figure)
+
+
+def _mark(text: str, figure: dict) -> str:
+    return f"{text}*" if figure["disturbed"] else text
 
 
 def _number(figure: dict | None, unit: float = 1.0) -> str:
