@@ -1,4 +1,7 @@
-"""CTranslate2: int8 weights, packed int8 GEMM of its own build's MKL or oneDNN."""
+"""CTranslate2: int8 weights and activations, packed int8 GEMM of the MKL in its wheel.
+
+With its defaults: neither CT2_FORCE_CPU_ISA=AVX512 nor AMX (MKL_ENABLE_INSTRUCTIONS=AVX512_E4) was faster.
+"""
 
 from __future__ import annotations
 
