@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-if __name__ == "__main__":  # this folder first on the path would hide nothing today, but it might
+if __name__ == "__main__":  # instead of this folder
     sys.path[0] = str(ROOT)
 
 from benchmarks.comparison import chart, environments, goals, report  # noqa: E402

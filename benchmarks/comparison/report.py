@@ -98,7 +98,8 @@ def _goal_table(lines: list) -> str:
         if line["threads"] is None:
             out.append(_line([line["goal"], "", asked, "not measured", ""]))
             continue
-        verdict = "met" if line["met"] else f"missed by {1 - line['median'] / line['bound']:.0%}"
+        short = 1 - line["median"] / line["bound"]
+        verdict = "met" if line["met"] else f"missed by {short:.{0 if short >= 0.01 else 1}%}"
         out.append(_line([line["goal"], str(line["threads"]), asked, show(line), verdict]))
     return "\n".join(out)
 
