@@ -153,7 +153,7 @@ EK_API ek_status ek_sample(const float* logits, int64_t n_vocab, const ek_sampli
                            int64_t n_history, uint64_t position, int32_t* token);
 
 /* Reads at least 1 GB of the mapped file (a smaller one again and again) with the model's threads; bytes per
- * second. The first call looks for the best of all loop variants, which takes up to 15 GB; later ones use that. */
+ * second. The first call looks for the best of all loop variants, over 9 GB on x86-64; later ones use that. */
 EK_API ek_status ek_model_read_bandwidth(ek_model* model, double* bytes_per_second);
 
 /* The same over memory of the caller: at least 4096 bytes a thread, better 1 GB. n_threads 0 = the default. */

@@ -60,7 +60,10 @@ ReadLoop find_read_loop(const uint8_t* data, size_t size, ThreadPool& pool) {
   region.read({best_kernels(), 1}, 0, region.part, 0);  // brings the pages in
   std::vector<ReadLoop> loops;
   for (const char* const* name = available_kernels(); *name != nullptr; ++name) {
-    for (int streams : {1, 4, 8}) loops.push_back({find_kernels(*name), streams});
+    const Kernels* kernels = find_kernels(*name);
+    // Neighbouring paths may share their loops.
+    if (!loops.empty() && loops.back().kernels->read_stream == kernels->read_stream) continue;
+    for (int streams : {1, 4, 8}) loops.push_back({kernels, streams});
   }
   const size_t bytes = std::max(kPage, region.part / kTurns / kPage * kPage);
   std::vector<double> best(loops.size(), 0.0);

@@ -6,6 +6,7 @@
 // Linux gives a process the tile registers only when it asks; dispatch.cc does.
 #if defined(__x86_64__)
 
+#include "paths.h"
 #include "tiles_512.h"
 
 namespace edge_kit {
@@ -23,7 +24,8 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// Tile registers 0 and 1 hold sums [rows, 16], 2 and 3 activations [rows, kGroup], 4 and 5 weights [kQuads, 16, 4].
+// Tile registers 0 and 1 hold sums [rows, 16], 2 and 3 activations [rows, kGroup], 4 and 5 weights
+// [kQuads, 16, 4].
 void set_tiles(int rows) {
   TileConfig config;
   for (int pair = 0; pair < 3; ++pair) {
@@ -123,8 +125,8 @@ void multiply_block(int64_t rows, const RowBlock& x, const Panel& panel, float* 
 }
 
 // Rows [first, last), at most kPanelRows, by `tiles` <= kPanelTiles weight tiles from output n on.
-void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int64_t last, int64_t n, int64_t tiles,
-                    float* y, int64_t y_stride) {
+void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int64_t last, int64_t n,
+                    int64_t tiles, float* y, int64_t y_stride) {
   alignas(64) float running[kPanelRows / kTileRows * kPanelTiles][kTileRows][kTileN];
   alignas(64) int8_t partial[kPanelTiles][kGroupBytes] = {};
   const int64_t blocks = (last - first + kTileRows - 1) / kTileRows;
@@ -163,10 +165,13 @@ void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int6
   }
 }
 
-void linear_int8(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
-                 int64_t n_end) {
-  if (w.layout == WeightLayout::kRows) return linear_rows<Dot>(w, x, y, y_stride, n_begin, n_end);
-  if (x.rows <= kStreamedRows) return stream_tiles<kStreamedRows>(w, x, y, y_stride, n_begin, n_end);
+}  // namespace
+
+void linear_int8_amx(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
+                     int64_t n_end) {
+  if (w.layout == WeightLayout::kRows || x.rows <= kStreamedRows) {
+    return kAvx512VnniKernels.linear_int8(w, x, y, y_stride, n_begin, n_end);
+  }
   for (int64_t n = n_begin; n < n_end; n += kPanelTiles * kTileN) {
     const int64_t tiles = smaller(kPanelTiles, (n_end - n) / kTileN);
     for (int64_t first = 0; first < x.rows; first += kPanelRows) {
@@ -175,14 +180,6 @@ void linear_int8(const Weight& w, const QuantizedRows& x, float* y, int64_t y_st
   }
   _tile_release();
 }
-
-}  // namespace
-
-const Kernels kAmxInt8Kernels = {
-    "amx-int8", quantize_row, linear_int8, linear_float, rms_norm, rope, silu_mul, add,
-    attention<uint16_t, uint16_t>, attention<float, float>, attention<int8_t, uint16_t>, fold_partials,
-    quantize_plane, to_f16, read_stream,
-};
 
 }  // namespace edge_kit
 

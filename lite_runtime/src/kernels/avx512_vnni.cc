@@ -1,7 +1,17 @@
-// AVX-512 with VNNI: a few rows are streamed (tiles_512.h), many meet packed panels of weights.
+// AVX-512 with VNNI. One 512-bit register holds a tile's 16 outputs by 4 inputs, so lanes are outputs and
+// vpdpbusd adds the four products of each. It multiplies unsigned by signed bytes: weights are read as
+// w ^ 0x80 = w + 128, and each group's accumulator starts at -128 * sum(x).
 #if defined(__x86_64__)
 
-#include "tiles_512.h"
+#include "tiles_512.h"  // first: it quiets GCC before <immintrin.h>
+
+#include "lanes_avx512.h"
+// Kernels over `Lanes`, compiled here with this file's flags.
+#include "attention.h"
+#include "float_ops.h"
+#include "linear_float.h"
+#include "paths.h"
+#include "rows_256.h"
 
 namespace edge_kit {
 namespace {
@@ -9,6 +19,76 @@ namespace {
 constexpr int kPackedRows = 7, kPackedTiles = 2;   // register block of more rows
 constexpr int64_t kPanelGroups = 8;                // groups whose packed weights stay in L1
 constexpr int64_t kPackedMost = 32 * kPackedRows;  // rows whose running sums are held on the stack
+
+__m512i load_unsigned(const uint8_t* weights) {
+  return _mm512_xor_si512(_mm512_loadu_si512(weights), _mm512_set1_epi8(static_cast<char>(0x80)));
+}
+
+__m512i broadcast_quad(const int8_t* values) {
+  int32_t quad;
+  __builtin_memcpy(&quad, values, sizeof quad);
+  return _mm512_set1_epi32(quad);
+}
+
+// A few rows, bound by memory: R rows by T tiles from output n on. Walking several neighbouring tiles at once
+// keeps more reads in flight than one stream does; each weight is loaded once for all rows.
+template <int R, int T>
+void stream_block(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n) {
+  const int64_t tile_bytes = w.k * kTileN, row_bytes = x.groups * kGroup, quads = w.k / kTileK;
+  const uint8_t* weights = static_cast<const uint8_t*>(w.data) + n * w.k;
+  __m512 sums[R][T];
+  EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
+    EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) sums[r][t] = _mm512_setzero_ps();
+  }
+  for (int64_t g = 0; g < x.groups; ++g) {
+    // Near the end of the tiles, the beginnings of the next T are wanted instead.
+    const bool ends = (g + 1) * kGroupBytes + kPrefetchBytes > tile_bytes;
+    const uint8_t* ahead = weights + kPrefetchBytes + (ends ? (T - 1) * tile_bytes : 0);
+    const int8_t* values = x.values + g * kGroup;
+    __m512i dot[R][T];
+    EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
+      EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) dot[r][t] = _mm512_set1_epi32(x.offset[r * x.groups + g]);
+    }
+    const auto add_quad = [&](int64_t q) {
+      __m512i quad[T];
+      EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) {
+        prefetch(ahead + t * tile_bytes + q * kQuadBytes);
+        quad[t] = load_unsigned(weights + t * tile_bytes + q * kQuadBytes);
+      }
+      EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
+        const __m512i value = broadcast_quad(values + r * row_bytes + q * kTileK);
+        EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) dot[r][t] = _mm512_dpbusd_epi32(dot[r][t], quad[t], value);
+      }
+    };
+    if ((g + 1) * kQuads <= quads) {
+      EDGE_KIT_UNROLL for (int64_t q = 0; q < kQuads; ++q) add_quad(q);
+    } else {
+      for (int64_t q = 0; q < quads - g * kQuads; ++q) add_quad(q);
+    }
+    weights += kGroupBytes;
+    EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
+      const __m512 scale = _mm512_set1_ps(x.scale[r * x.groups + g]);
+      EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) {
+        sums[r][t] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot[r][t]), sums[r][t]);
+      }
+    }
+  }
+  EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
+    EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) store_output(w, n + t * kTileN, sums[r][t], y + r * y_stride);
+  }
+}
+
+template <int R>
+void stream_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
+                  int64_t n_end) {
+  if constexpr (R > 0) {
+    if (x.rows < R) return stream_tiles<R - 1>(w, x, y, y_stride, n_begin, n_end);
+    constexpr int kTiles = R <= 4 ? 4 : 2;
+    int64_t n = n_begin;
+    for (; n + kTiles * kTileN <= n_end; n += kTiles * kTileN) stream_block<R, kTiles>(w, x, y, y_stride, n);
+    for (; n < n_end; n += kTileN) stream_block<R, 1>(w, x, y, y_stride, n);
+  }
+}
 
 // Weights of T tiles as unsigned bytes, [quads, T, 16, 4]; quads past K are weights of zero.
 template <int T>
@@ -118,6 +198,16 @@ void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int6
     }
   }
 }
+
+struct Dot {
+  static __m256i prepare(__m256i weights) {
+    return _mm256_xor_si256(weights, _mm256_set1_epi8(static_cast<char>(0x80)));
+  }
+  static __m256i start(int32_t offset) { return _mm256_set1_epi32(offset); }
+  static __m256i add(__m256i sum, __m256i, __m256i prepared, __m256i values) {
+    return _mm256_dpbusd_epi32(sum, prepared, values);
+  }
+};
 
 void linear_int8(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
                  int64_t n_end) {

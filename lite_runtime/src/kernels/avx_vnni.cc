@@ -4,10 +4,6 @@
 
 #include <immintrin.h>
 
-#include "lanes_avx2.h"
-// Kernels over `Lanes`, compiled here with this file's flags.
-#include "attention.h"
-#include "linear_float.h"
 #include "paths.h"
 #include "tiles_256.h"
 
@@ -26,11 +22,10 @@ struct Dot {
 
 }  // namespace
 
-const Kernels kAvxVnniKernels = {
-    "avx-vnni", quantize_row, linear_256<Dot, 3>, linear_float, rms_norm, rope, silu_mul, add,
-    attention<uint16_t, uint16_t>, attention<float, float>, attention<int8_t, uint16_t>, fold_partials,
-    quantize_plane, to_f16, read_stream,
-};
+void linear_int8_avx_vnni(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride,
+                          int64_t n_begin, int64_t n_end) {
+  linear_256<Dot, 3>(w, x, y, y_stride, n_begin, n_end);
+}
 
 }  // namespace edge_kit
 

@@ -17,13 +17,21 @@ namespace edge_kit {
 namespace {
 
 struct Paths {
-  const Kernels* tables[5] = {};  // best first
+  Kernels tables[5];  // best first
   const char* names[6] = {};
   int count = 0;
 
   void append(const Kernels& kernels) {
-    tables[count] = &kernels;
+    tables[count] = kernels;
     names[count++] = kernels.name;
+  }
+
+  // A path that differs from `base` in its INT8 linear layers alone.
+  void append(const char* name, const Kernels& base, decltype(Kernels::linear_int8) linear_int8) {
+    Kernels kernels = base;
+    kernels.name = name;
+    kernels.linear_int8 = linear_int8;
+    append(kernels);
   }
 };
 
@@ -59,9 +67,11 @@ void append_x86(Paths* paths) {
   const bool avx512 = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);  // f, dq, bw, vl
   const bool avx512_vnni = avx512 && bit(c, 11) && (xcr0 & 0xe0) == 0xe0;    // opmask and zmm too
   const bool avx_vnni = subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && bit(a, 4);
-  if (avx512_vnni && amx_int8 && may_use_tiles()) paths->append(kAmxInt8Kernels);
+  if (avx512_vnni && amx_int8 && may_use_tiles()) {
+    paths->append("amx-int8", kAvx512VnniKernels, linear_int8_amx);
+  }
   if (avx512_vnni) paths->append(kAvx512VnniKernels);
-  if (avx_vnni) paths->append(kAvxVnniKernels);
+  if (avx_vnni) paths->append("avx-vnni", kAvx2Kernels, linear_int8_avx_vnni);
   paths->append(kAvx2Kernels);
 }
 #endif
@@ -84,7 +94,7 @@ const Paths& paths() {
 
 const Kernels* find_kernels(const char* name) {
   for (int i = 0; i < paths().count; ++i) {
-    if (std::strcmp(name, paths().names[i]) == 0) return paths().tables[i];
+    if (std::strcmp(name, paths().names[i]) == 0) return &paths().tables[i];
   }
   return nullptr;
 }
@@ -92,7 +102,7 @@ const Kernels* find_kernels(const char* name) {
 const Kernels* best_kernels() {
   const char* wanted = std::getenv("EDGE_KIT_ISA");
   const Kernels* named = wanted ? find_kernels(wanted) : nullptr;
-  return named ? named : paths().tables[0];
+  return named ? named : &paths().tables[0];
 }
 
 const char* const* available_kernels() { return paths().names; }

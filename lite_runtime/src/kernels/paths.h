@@ -1,4 +1,5 @@
-// The tables of the paths, one per file. Constant-initialized: no code of an ISA file runs before dispatch.
+// What the files of the ISAs give to dispatch. The tables are constant-initialized: no code of an ISA file
+// runs before dispatch.
 #pragma once
 
 #include "kernels.h"
@@ -8,9 +9,13 @@ namespace edge_kit {
 extern const Kernels kScalarKernels;
 #if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
-extern const Kernels kAvxVnniKernels;
 extern const Kernels kAvx512VnniKernels;
-extern const Kernels kAmxInt8Kernels;
+
+// `linear_int8` of the paths that have nothing else of their own: over AVX2, and over AVX512-VNNI.
+void linear_int8_avx_vnni(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride,
+                          int64_t n_begin, int64_t n_end);
+void linear_int8_amx(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
+                     int64_t n_end);
 #endif
 
 }  // namespace edge_kit

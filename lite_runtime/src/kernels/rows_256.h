@@ -60,7 +60,7 @@ void quantize_group(const float* x, int8_t* values, float* scale, int32_t* offse
   *scale = largest / 127.0f;
 }
 
-void quantize_row(const float* x, int64_t k, int8_t* values, float* scale, int32_t* offset) {
+inline void quantize_row(const float* x, int64_t k, int8_t* values, float* scale, int32_t* offset) {
   int64_t g = 0;
   for (; (g + 1) * kGroup <= k; ++g) quantize_group(x + g * kGroup, values + g * kGroup, scale + g, offset + g);
   if (g * kGroup < k) {
