@@ -4,10 +4,11 @@
     python benchmarks/peers.py --model random:deepseek-r1-distill-qwen-1.5b --threads 1,2 --repeat 3 \
         --engines edge-kit,llama-cpp,mnn,ctranslate2 --json peers.json --png peers.png --markdown peers.md
 
-`--model` is `demo`, `random:NAME`, a Hugging Face folder, a .gguf or a .nb file (whose INT8 weights everyone
-then gets). An engine is NAME (its first quantization), NAME:QUANT or NAME:all. Each is first held against
-fp32 on the demo model; one that fails, or is not installed, is named and left out. A run installs nothing.
-End of text ends no answer, every engine runs with its own best settings, and prompts are random ids.
+`--model` is `demo`, `random:NAME`, a Hugging Face folder, a .gguf or a .nb file, whose INT8 weights, times
+their scales and rounded to bf16, the others then get. An engine is NAME (its first quantization), NAME:QUANT
+or NAME:all. Each is first held against fp32 on the demo model; one that fails, or is not installed, is named
+and left out. A run installs nothing. End of text ends no answer, every engine runs with its best settings,
+and prompts are random ids.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from benchmarks.comparison.rounds import Contestant, by_threads, run_rounds  # n
 from benchmarks.engines import base  # noqa: E402
 from edge_kit.cli import Parser  # noqa: E402
 from edge_kit.commands.generation import positive  # noqa: E402
+from edge_kit.profile_chart import require_matplotlib  # noqa: E402
 from lite_runtime import machine  # noqa: E402
 from lite_runtime.errors import EdgeKitError, UsageError, did_you_mean  # noqa: E402
 
@@ -79,7 +81,7 @@ def parse_arguments(arguments=None):
         if not Path(path).absolute().parent.is_dir() or Path(path).is_dir():
             raise UsageError(f"{path}: expected a file name in an existing folder")
     if args.png:
-        chart.require_matplotlib()
+        require_matplotlib()
     return args
 
 

@@ -24,6 +24,7 @@ if __name__ == "__main__" and not __package__:
     sys.path[0] = str(ROOT)
 
 import lite_runtime  # noqa: E402
+from benchmarks.comparison.figures import spread  # noqa: E402
 from benchmarks.speculation_prompts import FRESH, REPEATING  # noqa: E402
 from edge_kit.cli import Parser  # noqa: E402
 from edge_kit.commands.generation import positive  # noqa: E402
@@ -203,10 +204,6 @@ def summary(runs) -> dict:
     """The ratio's median and range over the runs; what one of them counted."""
     return {**runs[-1], "ratio": spread([run["ratio"] for run in runs]),
             "same_tokens": all(run["same_tokens"] for run in runs)}  # fmt: skip
-
-
-def spread(ratios) -> dict:
-    return {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
 
 
 def total(rows, ratios) -> dict:

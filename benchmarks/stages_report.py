@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-
+from benchmarks.comparison.figures import spread
 from benchmarks.stages_request import STAGES
 
 LEDGER = (*STAGES, "first_token", "total")
-
-
-def spread(values: list) -> dict:
-    """Median, least and most."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def summarize_requests(answers: list) -> dict:

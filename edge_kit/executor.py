@@ -26,9 +26,9 @@ from edge_kit.interface import Interface, causal_mask, checked_ids
 from edge_kit.nb.format import ELEMENTS, VarType
 from edge_kit.nb.reader import NbFile
 from lite_runtime.errors import FileFormatError, UnsupportedError, UsageError
+from lite_runtime.model import KV_DTYPES
 
 MODES = ("exact", "int8")
-KV_DTYPES = ("f16", "int8")
 WEIGHT, CACHE, SCORES = "weight", "cache", "scores"
 
 
@@ -355,7 +355,6 @@ class Executor:
         if op.type == "concat" and first.origin == CACHE and self.mode == "int8":
             result = result.astype(np.float16).astype(np.float32)
         return Tensor(result, "", constant)
-
 
     def _own_of(self, rows):
         """Of rows [KV, G * T, any] the first token of each one's block, [G * T]; None for an fp16 cache."""

@@ -7,15 +7,13 @@ counts.
 
 from __future__ import annotations
 
-import array
 import re
 import time
 from dataclasses import dataclass, field
 
 from edge_kit.fixed_text import fixed_texts
-from edge_kit.speed import prompt_ids
+from edge_kit.speed import greedy, prompt_ids
 from lite_runtime import machine
-from lite_runtime.generate import make_sampling, sample
 
 # Below this share of a ceiling it is not what a part waits for.
 _LEAST_SHARE = 0.25
@@ -38,6 +36,11 @@ class Part:
     bandwidth_share: float = 0.0  # of the read bandwidth
     peak_share: float = 0.0  # of the int8 multiply peak; 0 where the multiplications are no int8 ones
     bound: str = ""  # "bandwidth", "arithmetic", or "other": overhead, or work within the caches
+
+    @property
+    def label(self) -> str:
+        """Kind and name, in a word where they are the same."""
+        return self.name if self.name == self.kind else f"{self.kind} {self.name}"
 
     @property
     def nearest_ceiling(self) -> str:
@@ -143,14 +146,10 @@ def profile(model, n_prompt: int, n_new: int) -> dict:
 
 
 def _decode(model, session, logits, n_new: int, take, has_text: bool) -> tuple:
-    greedy = make_sampling({}, 0, None, None, None, None, seed=0)
-    no_history = array.array("i")
     detokenizer = model.text.detokenizer() if has_text else None
     recorder, forwards, started = Recorder(), 0.0, time.perf_counter()
     for _ in range(n_new):
-        token = recorder.timed(
-            "sampling", lambda logits=logits: sample(logits, greedy, no_history, len(session))
-        )
+        token = recorder.timed("sampling", lambda logits=logits: greedy(logits, len(session)))
         if detokenizer is not None:
             recorder.timed("tokenizer", lambda token=token: detokenizer.add(token))
         logits, seconds = _forward(model, session, [token])

@@ -46,9 +46,8 @@ def _rows(phase) -> list:
         if part.seconds < _LEAST_SHARE * phase.seconds:
             rest += part.seconds
             continue
-        label = part.name if part.name == part.kind else f"{part.kind} {part.name}"
         remarks = [f"{part.seconds / phase.seconds:.1%}", part.nearest_ceiling]
-        rows.append((label, part.seconds * 1e3, part.bound, ", ".join(filter(None, remarks))))
+        rows.append((part.label, part.seconds * 1e3, part.bound, ", ".join(filter(None, remarks))))
     if rest > 0:
         rows.append(("all others", rest * 1e3, "other", f"{rest / phase.seconds:.1%}"))
     return rows

@@ -19,6 +19,8 @@ from lite_runtime import machine
 from lite_runtime.generate import make_sampling, sample
 
 WINDOW_TOKENS = 8
+_GREEDY = make_sampling({}, 0, None, None, None, None, seed=0)
+_NO_HISTORY = array.array("i")
 DISTURBED_SHARE = 0.05  # of the machine's processor time, taken by others
 
 
@@ -38,6 +40,11 @@ def prompt_ids(n: int, n_vocab: int) -> list:
         state = (state * 1103515245 + 12345) % 2**31
         ids.append((state >> 8) % n_vocab)
     return ids
+
+
+def greedy(logits, position: int) -> int:
+    """The token that the runtime draws at temperature 0 from logits [V]."""
+    return sample(logits, _GREEDY, _NO_HISTORY, position)
 
 
 def window_sizes(n: int) -> list:
@@ -68,8 +75,6 @@ def measure(model, n_prompt: int, n_new: int, multiplications: int) -> dict:
     The token checksum tells whether two runs computed the same.
     """
     info = model.info
-    greedy = make_sampling({}, 0, None, None, None, None, seed=0)
-    no_history = array.array("i")
     tokens = array.array("i")
     with model.session() as session:
 
@@ -85,7 +90,7 @@ def measure(model, n_prompt: int, n_new: int, multiplications: int) -> dict:
             nonlocal logits
             started = time.perf_counter()
             for _ in range(count):
-                tokens.append(sample(logits, greedy, no_history, len(session)))
+                tokens.append(greedy(logits, len(session)))
                 (logits,) = model.forward([(session, tokens[-1:], "last")])
             return count / (time.perf_counter() - started)
 

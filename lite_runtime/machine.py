@@ -81,33 +81,42 @@ def multiply_peak(n_threads=None, isa=None) -> float:
     return result.value
 
 
+_UNSURE_TICKS = 2  # /proc/stat counts in ticks, and for each core may be a tick or two off
+
+
 class CpuWatch:
     """What share of the machine's processor time others took since this was made."""
 
-    _TICKS = 2  # /proc/stat counts in ticks, and for each core may be a tick or two off
-
     def __init__(self):
-        self._started, self._foreign = time.perf_counter(), _foreign_cpu_seconds()
+        self._started, self._foreign = time.perf_counter(), foreign_cpu_seconds()
 
     def foreign_share(self) -> float | None:
         """Of all cores, taken by other processes or held back by the host; None where it cannot be told."""
-        foreign = _foreign_cpu_seconds()
+        foreign = foreign_cpu_seconds()
         if foreign is None or self._foreign is None:
             return None
-        cores = os.cpu_count() or 1
-        unsure = self._TICKS * cores / os.sysconf("SC_CLK_TCK")
-        taken = foreign - self._foreign - unsure
-        return max(0.0, taken) / (cores * (time.perf_counter() - self._started))
+        return share_of_cores(foreign - self._foreign, time.perf_counter() - self._started)
 
 
-def _foreign_cpu_seconds() -> float | None:
-    """Since boot: busy and stolen time of all cores but this process's own."""
+def foreign_cpu_seconds(pid=None) -> float | None:
+    """Since boot: busy and stolen time of all cores, without this process's and that of process `pid`.
+
+    None where the system does not tell.
+    """
     fields = _read("/proc/stat").partition("\n")[0].split()
-    if fields[:1] != ["cpu"] or len(fields) < 9:
+    own = _read(f"/proc/{pid}/stat").rpartition(")")[2].split() if pid is not None else []
+    if fields[:1] != ["cpu"] or len(fields) < 9 or (pid is not None and len(own) < 13):
         return None
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[1:9])
-    ticks = user + nice + system + irq + softirq + steal
+    ticks = user + nice + system + irq + softirq + steal - sum(map(int, own[11:13]))
     return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+def share_of_cores(cpu_seconds: float, seconds: float) -> float:
+    """Processor time as a share of what all cores had in `seconds`, less what the counting leaves unsure."""
+    cores = os.cpu_count() or 1
+    unsure = _UNSURE_TICKS * cores / os.sysconf("SC_CLK_TCK")
+    return max(0.0, cpu_seconds - unsure) / (cores * seconds)
 
 
 def clock_mhz() -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lite_runtime.errors import UsageError
+from edge_kit.profile_chart import require_matplotlib
 
 _OWN = "#d1495b"
 _PEERS = (
@@ -23,40 +23,28 @@ _PANELS = (
 )
 
 
-def require_matplotlib() -> None:
-    """UsageError if no chart can be drawn; asked before anything is measured."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UsageError("--png needs matplotlib, which is not installed: pip install matplotlib") from None
-
-
 def draw(report: dict, path) -> None:
     """Writes the PNG; whiskers span the rounds' minimum and maximum."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    figures, patches = require_matplotlib()
     rows = [row for row in report["rows"] if "prefill_tps" in row]
     counts = sorted({row["threads"] for row in rows})
     names = list(dict.fromkeys(f"{row['engine']} {row['quant']}" for row in rows))
     peers = [name for name in names if not name.startswith("edge-kit")]
     colors = {name: _PEERS[peers.index(name) % len(_PEERS)] if name in peers else _OWN for name in names}
     size = (11, 3.4 * max(len(counts), 1) + 0.8)
-    figure, grid = pyplot.subplots(max(len(counts), 1), 2, figsize=size, squeeze=False)
+    figure = figures.Figure(figsize=size)
+    grid = figure.subplots(max(len(counts), 1), 2, squeeze=False)
     for axes_row, threads in zip(grid, counts):
         for axes, (kind, title, lengths, label) in zip(axes_row, _PANELS):
             present = [row for row in rows if row["threads"] == threads]
             _bars(axes, present, kind, lengths, colors)
             axes.set_title(f"{title}, {threads} thread{'s' if threads > 1 else ''}", fontsize=10)
             axes.set_xlabel(label, fontsize=9)
-    handles = [pyplot.Rectangle((0, 0), 1, 1, color=colors[name]) for name in names]
+    handles = [patches.Patch(color=colors[name]) for name in names]
     figure.legend(handles, names, loc="upper center", ncol=min(len(names), 5) or 1, fontsize=9, frameon=False)
     figure.text(0.01, 0.005, f"{report['model']}, {report['machine']['cpu']}", fontsize=7, color="#555555")
     figure.tight_layout(rect=(0, 0.02, 1, 0.99 - 0.03 * -(-len(names) // 5)))
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+    figure.savefig(path, format="png", dpi=130)
 
 
 def _bars(axes, rows: list, kind: str, lengths: tuple, colors: dict) -> None:

@@ -21,14 +21,13 @@ def as_calm_as(value: float, *sources: float) -> float:
     return Disturbed(value) if any(isinstance(source, Disturbed) for source in sources) else value
 
 
+def spread(values: list) -> dict:
+    """Median, least and most."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
 def summary(values: list) -> dict:
     """Median, min and max of the calm figures, of all where none is ("disturbed"), and what they are of."""
     calm = [value for value in values if not isinstance(value, Disturbed)]
     used = calm or values
-    return {
-        "median": statistics.median(used),
-        "min": min(used),
-        "max": max(used),
-        "values": list(used),
-        "disturbed": not calm,
-    }
+    return {**spread(used), "values": list(used), "disturbed": not calm}

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-import os
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 
 import lite_runtime
+from edge_kit.speed import DISTURBED_SHARE
 from lite_runtime import _native, machine
 
-DISTURBED_SHARE = 0.05  # of all cores, taken by others
 _PERIOD = 0.1  # seconds between two looks at /proc
 _SETTLE = 0.3  # seconds for an idle engine's threads to stop spinning
 
@@ -59,23 +57,11 @@ class ForeignLoad:
 
     def _watch(self) -> None:
         while True:
-            foreign = self._foreign_seconds()
+            foreign = machine.foreign_cpu_seconds(self._pid)
             if foreign is not None:
                 self._samples.append((time.perf_counter(), foreign))
             if self._stop.wait(_PERIOD):
                 return
-
-    def _foreign_seconds(self) -> float | None:
-        """Of all cores: busy or stolen, but neither of this process nor of the measured one."""
-        try:
-            fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
-            own = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields)
-        busy = user + nice + system + irq + softirq + steal
-        ticks = busy - int(own[11]) - int(own[12])
-        return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
 
     def share(self, began: float, ended: float) -> float:
         """Of all cores' time from `began` to `ended` (time.perf_counter), what others took."""
@@ -85,9 +71,7 @@ class ForeignLoad:
         if last <= first:
             return 0.0
         (start, before), (end, after) = self._samples[first], self._samples[last]
-        cores = os.cpu_count() or 1
-        unsure = 2 * cores / os.sysconf("SC_CLK_TCK")  # each core's count may be a tick or two off
-        return max(0.0, after - before - unsure) / (cores * (end - start))
+        return machine.share_of_cores(after - before, end - start)
 
     def disturbed(self, began: float, ended: float) -> bool:
         return self.share(began, ended) > DISTURBED_SHARE

@@ -10,10 +10,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+_BYTES_PER_TOKEN = "bytes_per_token"  # beside a converted model
 CONTEXT = 2048  # tokens that a loaded engine must be able to hold
 CONVERT_SECONDS = 3600.0  # the longest that one step of a conversion or an installation may take
 
@@ -133,6 +136,32 @@ def run_tool(command: list, log: Path, timeout: float = CONVERT_SECONDS, **optio
         lines = log.read_text(errors="replace").splitlines()
         tail = " | ".join(line.strip()[-200:] for line in lines[-3:] if line.strip())
         raise EngineError(f"{' '.join(command[:4])} …: {problem}; {log} ends with: {tail}")
+
+
+def export_nb(hf_folder: Path, path: Path, quant: str, target: str, log: Path) -> None:
+    """Makes this kit's `.nb` by the built-in writer, in the benchmark's own Python."""
+    command = [sys.executable, "-m", "edge_kit", "export", "--model", hf_folder.resolve(), "--target", target]
+    command += ["--quant", quant, "--optimizer", "builtin", "--out", path.resolve()]
+    run_tool(command, log, cwd=Path(__file__).resolve().parent.parent.parent)
+
+
+def link_folder(hf_folder: Path, out_folder: Path) -> None:
+    """Hard links, for an engine that reads the folder as it is: they take no room, and outlive it."""
+    shutil.copytree(hf_folder, out_folder, copy_function=os.link, dirs_exist_ok=True)
+
+
+def thread_variables(threads: int) -> dict:
+    """What OpenMP and MKL take their number of threads from."""
+    return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+
+
+def keep_bytes_per_token(out_folder: Path, value: int) -> None:
+    """For `kept_bytes_per_token`: what only the conversion knows."""
+    (out_folder / _BYTES_PER_TOKEN).write_text(str(value))
+
+
+def kept_bytes_per_token(folder) -> int:
+    return int((Path(folder) / _BYTES_PER_TOKEN).read_text())
 
 
 def read_config(folder) -> dict:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from . import base
 
-_SIZES = "sizes.json"  # written beside the converted model
-
 
 class CTranslate2(base.Engine):
     name = "ctranslate2"
@@ -31,7 +29,7 @@ class CTranslate2(base.Engine):
         # An embedding that is not the head as well is read by single rows: int8 values and a float per row.
         rows = 0 if config.get("tie_word_embeddings") else config["vocab_size"]
         read = (out_folder / "model.bin").stat().st_size - rows * (config["hidden_size"] + 4)
-        (out_folder / _SIZES).write_text(json.dumps({"bytes_per_token": read}))
+        base.keep_bytes_per_token(out_folder, read)
 
     def load(self, folder: str, quant: str, threads: int) -> None:
         import ctranslate2
@@ -69,4 +67,4 @@ class CTranslate2(base.Engine):
         return numpy.asarray(logits)[0].argmax(axis=1).tolist()
 
     def bytes_per_token(self) -> int | None:
-        return json.loads((self._folder / _SIZES).read_text())["bytes_per_token"]
+        return base.kept_bytes_per_token(self._folder)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from . import base
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 MODEL = "model.nb"
 LONG_CONTEXT = 8192  # what the goals on long contexts ask for; memory is taken only as the cache grows
 
@@ -21,9 +20,7 @@ class EdgeKit(base.Engine):
 
     def convert(self, hf_folder: Path, out_folder: Path, quant: str, python: str) -> None:
         target = "arm" if os.uname().machine in ("aarch64", "arm64") else "x86"
-        command = [python, "-m", "edge_kit", "export", "--model", hf_folder.resolve(), "--target", target]
-        command += ["--quant", quant, "--optimizer", "builtin", "--out", (out_folder / MODEL).resolve()]
-        base.run_tool(command, out_folder.with_suffix(".log"), cwd=ROOT)
+        base.export_nb(hf_folder, out_folder / MODEL, quant, target, out_folder.with_suffix(".log"))
 
     def load(self, folder: str, quant: str, threads: int) -> None:
         import lite_runtime

@@ -34,7 +34,7 @@ class OnnxRuntime(base.Engine):
             shutil.rmtree(cache, ignore_errors=True)
         unread = _table_bytes(base.read_config(hf_folder), quant)
         read = (out_folder / "model.onnx.data").stat().st_size - unread
-        (out_folder / "bytes_per_token").write_text(str(read))
+        base.keep_bytes_per_token(out_folder, read)
 
     def load(self, folder: str, quant: str, threads: int) -> None:
         import onnxruntime_genai
@@ -75,7 +75,7 @@ class OnnxRuntime(base.Engine):
         return {name: base.package_version(name) for name in ("onnxruntime", "onnxruntime_genai")}
 
     def bytes_per_token(self) -> int | None:
-        return int((self._folder / "bytes_per_token").read_text())
+        return base.kept_bytes_per_token(self._folder)
 
 
 def _table_bytes(config: dict, quant: str) -> int:

@@ -45,7 +45,7 @@ class OpenVino(base.Engine):
         # An embedding that is not the head as well is read by single rows of int8, scale and zero point.
         rows = 0 if config.get("tie_word_embeddings") else config["vocab_size"]
         read = (out_folder / "openvino_model.bin").stat().st_size - rows * (config["hidden_size"] + 3)
-        (out_folder / "bytes_per_token").write_text(str(read))
+        base.keep_bytes_per_token(out_folder, read)
 
     def load(self, folder: str, quant: str, threads: int) -> None:
         import openvino_genai
@@ -108,4 +108,4 @@ class OpenVino(base.Engine):
         return {**versions, "attention": self.attention, "precision": precision}
 
     def bytes_per_token(self) -> int | None:
-        return int((self._folder / "bytes_per_token").read_text())
+        return base.kept_bytes_per_token(self._folder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from pathlib import Path
 
@@ -19,11 +17,10 @@ class Paddle(base.Engine):
     modules = ("paddle",)
 
     def convert(self, hf_folder: Path, out_folder: Path, quant: str, python: str) -> None:
-        # Hard links: the weights stay as long as this folder does, and take no more room.
-        shutil.copytree(hf_folder, out_folder, copy_function=os.link, dirs_exist_ok=True)
+        base.link_folder(hf_folder, out_folder)
 
     def environment(self, threads: int) -> dict:
-        return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+        return base.thread_variables(threads)
 
     def load(self, folder: str, quant: str, threads: int) -> None:
         import paddle

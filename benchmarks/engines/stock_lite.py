@@ -1,8 +1,7 @@
-"""Stock Paddle Lite on the very INT8 `.nb` file that this kit runs, in a Python 3.10."""
+"""Stock Paddle Lite on an INT8 `.nb` file of this kit for x86, in a Python 3.10."""
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
@@ -17,13 +16,10 @@ class StockLite(base.Engine):
     modules = ("paddlelite.lite",)
 
     def convert(self, hf_folder: Path, out_folder: Path, quant: str, python: str) -> None:
-        command = [sys.executable, "-m", "edge_kit", "export", "--model", hf_folder, "--target", "x86"]
-        command += ["--optimizer", "builtin", "--out", out_folder / "model.nb"]
-        root = Path(__file__).resolve().parent.parent.parent
-        base.run_tool(command, out_folder.with_suffix(".log"), cwd=root)
+        base.export_nb(hf_folder, out_folder / "model.nb", quant, "x86", out_folder.with_suffix(".log"))
 
     def environment(self, threads: int) -> dict:
-        return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+        return base.thread_variables(threads)
 
     def load(self, folder: str, quant: str, threads: int) -> None:
         from edge_kit.interface import Interface

@@ -8,6 +8,8 @@ import signal
 import sys
 import threading
 
+from lite_runtime.model import KV_DTYPES
+
 GENERATION_OPTIONS = (
     "max_new_tokens",
     "temperature",
@@ -37,9 +39,9 @@ def add_model_arguments(parser) -> None:
     )
     parser.add_argument(
         "--kv-dtype",
-        choices=("f16", "int8"),
-        default="f16",
-        help="keys and values of the context: int8 takes half the memory; default: f16",
+        choices=KV_DTYPES,
+        default=KV_DTYPES[0],
+        help=f"keys and values of the context: int8 takes half the memory; default: {KV_DTYPES[0]}",
     )
 
 

@@ -66,7 +66,7 @@ def _text(phases: dict, title: str) -> str:
         lines += ["", *_phase_lines(name, phase)]
     phase, part = bounding(phases)
     share = part.seconds / sum(figures.seconds for figures in phases.values())
-    lines += ["", f"bound      by {_label(part)} in {phase}, {share:.0%} of the run: {_cause(part)}"]
+    lines += ["", f"bound      by {part.label} in {phase}, {share:.0%} of the run: {_cause(part)}"]
     return "\n".join(lines)
 
 
@@ -81,14 +81,10 @@ def _phase_lines(name: str, phase) -> list:
         times = f"{part.calls:6} {part.seconds * 1e3:9.3f} {part.seconds / phase.seconds:6.1%}"
         rates = f"{_rate(part.bytes, part)} {_rate(2 * part.operations, part)}"
         line = (
-            f"  {_label(part):32} {times} {_number(part.bytes / 1e6, 9)} {rates}  {part.nearest_ceiling}"
+            f"  {part.label:32} {times} {_number(part.bytes / 1e6, 9)} {rates}  {part.nearest_ceiling}"
         )
         lines.append(line.rstrip())
     return [*lines, f"  {'sum':32} {'':6} {parts * 1e3:9.3f} {parts / phase.seconds:6.1%}"]
-
-
-def _label(part) -> str:
-    return part.name if part.name == part.kind else f"{part.kind} {part.name}"
 
 
 def _number(value: float, width: int) -> str:
