@@ -1,7 +1,8 @@
 """Where the time of a prefill and of a decode goes, by kind of step, against what the machine can give.
 
 The native steps come from the runtime's own clocks, the rest is timed around the calls. Equal steps of all
-layers are one part. Ceilings are measured before and after each phase, with the same threads; the better
+layers are one part. Where many rows go through an INT8 MLP at once, the time of gate and up includes their
+activation and its quantization. Ceilings are measured before and after each phase, with the same threads; the better
 counts.
 """
 

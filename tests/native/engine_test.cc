@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/cpu.h"
+#include "engine/step_access.h"
 #include "engine/system_files.h"
 #include "engine_cases.h"
 #include "toy_reference.h"
@@ -259,6 +260,47 @@ TEST(limits) {
 TEST(against_plain_computation) {
   check_against_plain_computation(ToyShape());
   check_against_plain_computation(toy().shape());
+}
+
+// Many rows run an MLP in one go where its width is whole groups of quantization; a few rows never do.
+TEST(mlp_in_one_go) {
+  const ToyShape base = toy().shape();
+  for (int64_t ffn : {64, 160, 192, 328, 640}) {
+    ToyShape shape = base;
+    shape.ffn = ffn;
+    const ToyModel toy(shape);
+    int64_t found = 0;
+    for (size_t i = 0; i < toy.plan().steps.size(); ++i) found += is_int8_mlp(toy.plan(), i);
+    CHECK_CASE(found == (ffn % kGroup == 0 ? shape.n_layers : 0), "width " + std::to_string(ffn));
+    const Ids ids = make_ids(37, 12, shape.n_vocab);
+    const Logits one_by_one = feed(*toy.open(options(1)), ids, 1);
+    for (int n_threads : {1, 3}) {
+      const auto model = toy.open(options(n_threads));
+      for (int64_t rows : {8, 9, 16, 37}) {
+        CHECK_CASE(same(feed(*model, ids, rows), one_by_one),
+                   "width " + std::to_string(ffn) + ", rows " + std::to_string(rows));
+      }
+    }
+  }
+}
+
+TEST(mlp_step_by_step) {
+  const Plan& plan = toy().plan();
+  size_t first = 0;
+  while (!is_int8_mlp(plan, first)) ++first;
+  const SiluMulStep activation = std::get<SiluMulStep>(plan.steps[first + 1].op);
+  Plan fp32 = plan, gated_by_itself = plan, other_input = plan, cut_short = plan, read_later = plan;
+  std::get<LinearStep>(fp32.steps[first + 2].op).weights[0].is_int8 = false;
+  CHECK(!is_int8_mlp(fp32, first));
+  std::get<SiluMulStep>(gated_by_itself.steps[first + 1].op).gate = activation.up;
+  CHECK(!is_int8_mlp(gated_by_itself, first));
+  std::get<LinearStep>(other_input.steps[first + 2].op).input = activation.up;
+  CHECK(!is_int8_mlp(other_input, first));
+  cut_short.first_row_local_step = first + 2;
+  CHECK(!is_int8_mlp(cut_short, first));
+  std::get<AddStep>(read_later.steps[first + 3].op).b = activation.output;
+  CHECK(!is_int8_mlp(read_later, first));
+  CHECK(!is_int8_mlp(plan, plan.steps.size() - 1));
 }
 
 TEST(bit_stability) {

@@ -11,9 +11,6 @@
 namespace edge_kit {
 namespace {
 
-int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-int64_t groups_of(int64_t k) { return (k + kGroup - 1) / kGroup; }
-
 // Floats per row: rows start on cache lines.
 int64_t stride_of(const Plan& plan, size_t buffer) {
   return static_cast<int>(buffer) == plan.logits ? 0 : round_up(plan.buffer_widths[buffer], 16);
@@ -24,6 +21,17 @@ int64_t most_groups(const Plan& plan) {
   for (const Step& step : plan.steps) {
     if (const LinearStep* linear = std::get_if<LinearStep>(&step.op)) {
       groups = std::max(groups, groups_of(linear->weights.front().k));
+    }
+  }
+  return groups;
+}
+
+// Of the activation within an MLP.
+int64_t most_mlp_groups(const Plan& plan) {
+  int64_t groups = 0;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    if (is_int8_mlp(plan, i)) {
+      groups = std::max(groups, groups_of(std::get<SiluMulStep>(plan.steps[i + 1].op).width));
     }
   }
   return groups;
@@ -66,16 +74,15 @@ Executor::Executor(const Plan& plan, const Kernels& kernels, ThreadPool& pool, c
       for (const Access& write : access.writes) cost += write.width;
     }
     row_cost_.push_back(cost);
+    is_mlp_.push_back(!exact && is_int8_mlp(plan, row_cost_.size() - 1));
   }
   floats_ = make_aligned<float>(chunk_rows * floats_per_row(plan));
   cos_ = make_aligned<float>(chunk_rows * angle_width(plan));
   sin_ = make_aligned<float>(chunk_rows * angle_width(plan));
   partials_ = make_aligned<float>(partial_floats_of(plan));
   if (!exact) {
-    const int64_t groups = chunk_rows * most_groups(plan);
-    values_ = make_aligned<int8_t>(groups * kGroup);
-    scales_ = make_aligned<float>(groups);
-    offsets_ = make_aligned<int32_t>(groups);
+    quantized_.allocate(chunk_rows * most_groups(plan));
+    quantized_mlp_.allocate(chunk_rows * most_mlp_groups(plan));
   }
   float* next = floats_.get();
   for (size_t b = 0; b < plan.buffer_widths.size(); ++b) {
@@ -87,7 +94,8 @@ Executor::Executor(const Plan& plan, const Kernels& kernels, ThreadPool& pool, c
 
 int64_t Executor::workspace_bytes(const Plan& plan, bool exact, int64_t chunk_rows) {
   const int64_t floats = floats_per_row(plan) + 2 * angle_width(plan);
-  const int64_t quantized = exact ? 0 : most_groups(plan) * (kGroup + 8);  // values, scale, offset
+  const int64_t groups = exact ? 0 : most_groups(plan) + most_mlp_groups(plan);
+  const int64_t quantized = groups * (kGroup + 8);  // values, scale, offset
   const int64_t float_bytes = static_cast<int64_t>(sizeof(float));
   return chunk_rows * (floats * float_bytes + quantized) + partial_floats_of(plan) * float_bytes;
 }
@@ -112,9 +120,11 @@ void Executor::run(const Chunk& chunk, float* logits, const std::function<void()
     const AttentionStep* attention = std::get_if<AttentionStep>(&plan_.steps[i].op);
     if (linear == nullptr && attention == nullptr) continue;
     run_rows(begin, i + 1);
-    begin = i + 1;
-    if (linear != nullptr) {
-      run_linear(*linear);
+    if (is_mlp_[i] && rows_ > kFewRows) {
+      run_mlp(i);
+      i += kMlpSteps - 1;
+    } else if (linear != nullptr) {
+      run_linear(*linear, quantized_);
       if (profile_ != nullptr) profile_->lap_linear(i, rows_);
     }
     if (attention != nullptr) {
@@ -122,6 +132,7 @@ void Executor::run(const Chunk& chunk, float* logits, const std::function<void()
       run_attention(*attention);
       if (profile_ != nullptr) profile_->lap_attention(i, chunk);
     }
+    begin = i + 1;
   }
   run_rows(begin, plan_.steps.size());
 }
@@ -211,49 +222,6 @@ void Executor::run_row(const Step& step, int64_t row) {
         }
       },
       step.op);
-}
-
-bool Executor::needs_quantized(const LinearStep& step) const {
-  return !exact_ &&
-         std::any_of(step.weights.begin(), step.weights.end(), [](const Weight& w) { return w.is_int8; });
-}
-
-void Executor::quantize(const LinearStep& step, int64_t row) {
-  const int64_t k = step.weights.front().k, at = row * groups_of(k);
-  kernels_.quantize_row(buffer(step.input).row(row), k, values_.get() + at * kGroup, scales_.get() + at,
-                        offsets_.get() + at);
-}
-
-// The tiles of all weights of the step stand in one line that is cut into few contiguous ranges: long streams
-// of weights for every thread.
-void Executor::run_linear(const LinearStep& step) {
-  int64_t tiles = 0;
-  for (const Weight& w : step.weights) tiles += round_up(w.n, kTileN) / kTileN;
-  const int64_t work = tiles * kTileN * step.weights.front().k * rows_;
-  if (work < kTinyWork * 4) return run_tiles(step, 0, tiles);
-  const int64_t units = std::min<int64_t>({tiles, work / kTinyWork, pool_.n_threads() * kUnitsPerThread});
-  share(units, [&](int64_t unit) { run_tiles(step, tiles * unit / units, tiles * (unit + 1) / units); });
-}
-
-void Executor::run_tiles(const LinearStep& step, int64_t tile_begin, int64_t tile_end) {
-  int64_t first = 0;  // tile of the weight at hand
-  for (size_t i = 0; i < step.weights.size(); ++i) {
-    const Weight& w = step.weights[i];
-    const int64_t tiles = round_up(w.n, kTileN) / kTileN;
-    const int64_t begin = std::max(tile_begin, first) - first,
-                  end = std::min(tile_end, first + tiles) - first;
-    first += tiles;
-    if (begin >= end) continue;
-    const int64_t n_begin = begin * kTileN, n_end = std::min(end * kTileN, w.n);
-    const Buffer& y = buffer(step.outputs[i]);
-    if (w.is_int8 && !exact_) {
-      const QuantizedRows x = {values_.get(), scales_.get(), offsets_.get(), rows_, groups_of(w.k)};
-      kernels_.linear_int8(w, x, y.data, y.stride, n_begin, n_end);
-    } else {
-      const Buffer& x = buffer(step.input);
-      kernels_.linear_float(w, x.data, x.stride, rows_, y.data, y.stride, n_begin, n_end);
-    }
-  }
 }
 
 }  // namespace edge_kit

@@ -3,8 +3,9 @@
 // Steps that treat every row alone (norms, RoPE, adds, quantization, appending to the cache) are gathered up
 // to the next linear or attention and done row by row, so that a row stays in the nearest cache; for a few
 // rows they run on the calling thread, since waking the others costs more than the work. Linears are cut
-// along their outputs, attention along rows, key/value heads and blocks of the cache. None of these cuts
-// changes a bit of a result.
+// along their outputs, attention along rows, key/value heads and blocks of the cache. Many rows of an MLP are
+// activated and quantized column by column while those of gate and up are near. None of these cuts changes a
+// bit of a result.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,13 @@ namespace edge_kit {
 
 // Below this many floats touched, weights read or multiplications done, a region runs on the calling thread.
 constexpr int64_t kTinyWork = 16384;
+constexpr int64_t kFewRows = 8;  // up to here the weights alone count, which are best read in long streams
 constexpr int64_t kUnitsPerThread = 4;  // so that a thread that is held up does not hold up the rest
+
+inline int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+inline int64_t groups_of(int64_t k) { return (k + kGroup - 1) / kGroup; }
 
 class Executor {
  public:
@@ -60,6 +67,14 @@ class Executor {
     int64_t piece, block;
   };
 
+  struct QuantizedBuffer {  // inputs of INT8 linears
+    AlignedArray<int8_t> values;
+    AlignedArray<float> scales;
+    AlignedArray<int32_t> offsets;
+    void allocate(int64_t groups);
+    QuantizedRows rows(int64_t rows, int64_t k) const;
+  };
+
   const Buffer& buffer(int index) const { return buffers_[static_cast<size_t>(index)]; }
 
   void compute_angles();
@@ -84,8 +99,12 @@ class Executor {
   void append(const AttentionStep& step, int64_t row);
   void quantize(const LinearStep& step, int64_t row);
   bool needs_quantized(const LinearStep& step) const;
-  void run_linear(const LinearStep& step);
-  void run_tiles(const LinearStep& step, int64_t tile_begin, int64_t tile_end);
+  void run_linear(const LinearStep& step, const QuantizedBuffer& quantized);
+  void run_tiles(const LinearStep& step, const QuantizedBuffer& quantized, int64_t tile_begin,
+                 int64_t tile_end);
+  void run_mlp(size_t first);
+  void run_mlp_columns(const LinearStep& gate_up, const SiluMulStep& activation, int64_t group,
+                       int64_t scratch);
   void run_attention(const AttentionStep& step);
   void quantize_full_blocks(const AttentionStep& step);
   AttentionArgs attention_args(const AttentionStep& step, const AttentionItem& item) const;
@@ -97,11 +116,12 @@ class Executor {
   const bool exact_;
   Profile* profile_ = nullptr;
   std::vector<int64_t> row_cost_;  // per step: floats read and written per row
+  std::vector<bool> is_mlp_;       // per step: `is_int8_mlp`
   std::vector<int> live_;          // buffers that the row-local steps at the end take over
 
-  AlignedArray<float> floats_, cos_, sin_, scales_, partials_;
-  AlignedArray<int8_t> values_;
-  AlignedArray<int32_t> offsets_;
+  AlignedArray<float> floats_, cos_, sin_, partials_;
+  QuantizedBuffer quantized_;      // by the row-wise part of a linear
+  QuantizedBuffer quantized_mlp_;  // an MLP's activation, while threads still read the above
   std::vector<Buffer> buffers_;
 
   // The chunk at hand.

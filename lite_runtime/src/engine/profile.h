@@ -37,6 +37,7 @@ class Profile {
   void begin_rows(size_t begin, size_t end);  // the row-wise parts of steps [begin, end), row by row
   void lap_row(size_t step);
   void end_rows(size_t begin, size_t end, int64_t rows);
+  // Of an MLP run as one, the time of gate and up includes their activation and its quantization.
   void lap_linear(size_t step, int64_t rows);
   void lap_attention(size_t step, const Chunk& chunk);
 

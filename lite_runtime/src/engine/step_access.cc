@@ -1,5 +1,6 @@
 #include "engine/step_access.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <variant>
@@ -32,6 +33,18 @@ struct Visitor {
     return {{{s.a, s.width}, {s.b, s.width}}, {{s.output, s.width}}};
   }
 };
+
+bool all_int8(const LinearStep& step) {
+  return std::all_of(step.weights.begin(), step.weights.end(), [](const Weight& w) { return w.is_int8; });
+}
+
+bool are_chained(const LinearStep& gate_up, const SiluMulStep& activation, const LinearStep& down) {
+  const std::vector<int> inputs = {activation.gate, activation.up};
+  return gate_up.outputs.size() == 2 && inputs[0] != inputs[1] &&
+         std::is_permutation(inputs.begin(), inputs.end(), gate_up.outputs.begin()) &&
+         gate_up.weights[0].n == activation.width && gate_up.weights[1].n == activation.width &&
+         down.input == activation.output && down.weights.front().k == activation.width;
+}
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(EK_ERR_INTERNAL, "the plan is inconsistent: " + what + " (please report this as a bug)");
@@ -100,6 +113,23 @@ std::vector<int> live_buffers(const Plan& plan, size_t first) {
     for (const Access& write : access.writes) written.insert(write.buffer);
   }
   return std::vector<int>(live.begin(), live.end());
+}
+
+bool is_int8_mlp(const Plan& plan, size_t first) {
+  const size_t end = first + kMlpSteps;
+  if (end > plan.steps.size()) return false;
+  if (first < plan.first_row_local_step && plan.first_row_local_step < end) return false;
+  const LinearStep* gate_up = std::get_if<LinearStep>(&plan.steps[first].op);
+  const SiluMulStep* activation = std::get_if<SiluMulStep>(&plan.steps[first + 1].op);
+  const LinearStep* down = std::get_if<LinearStep>(&plan.steps[first + 2].op);
+  if (gate_up == nullptr || activation == nullptr || down == nullptr) return false;
+  if (!all_int8(*gate_up) || !all_int8(*down) || activation->width % kGroup != 0) return false;
+  if (!are_chained(*gate_up, *activation, *down)) return false;
+  for (int live : live_buffers(plan, end)) {
+    const bool passes = live == activation->gate || live == activation->up || live == activation->output;
+    if (passes && std::count(down->outputs.begin(), down->outputs.end(), live) == 0) return false;
+  }
+  return true;
 }
 
 }  // namespace edge_kit
