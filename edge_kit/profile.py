@@ -2,8 +2,8 @@
 
 The native steps come from the runtime's own clocks, the rest is timed around the calls. Equal steps of all
 layers are one part. Where many rows go through an INT8 MLP at once, the time of gate and up includes their
-activation and its quantization. Ceilings are measured before and after each phase, with the same threads; the better
-counts.
+activation and its quantization. Ceilings are measured before and after each phase, with the same threads;
+the better counts.
 """
 
 from __future__ import annotations
