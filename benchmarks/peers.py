@@ -28,6 +28,7 @@ from benchmarks.comparison import chart, environments, goals, report  # noqa: E4
 from benchmarks.comparison.models import Models, require_disk  # noqa: E402
 from benchmarks.comparison.rounds import Contestant, by_threads, run_rounds  # noqa: E402
 from benchmarks.engines import base  # noqa: E402
+from edge_kit.baseline import require_writable  # noqa: E402
 from edge_kit.cli import Parser  # noqa: E402
 from edge_kit.commands.generation import positive  # noqa: E402
 from edge_kit.profile_chart import require_matplotlib  # noqa: E402
@@ -77,9 +78,9 @@ def parse_arguments(arguments=None):
         raise UsageError("--model is missing: demo, random:NAME, a checkpoint or a .nb file")
     args.engines = chosen(args.engines)
     args.threads = thread_counts(args.threads)
-    for path in filter(None, (args.json, args.png, args.markdown)):
-        if not Path(path).absolute().parent.is_dir() or Path(path).is_dir():
-            raise UsageError(f"{path}: expected a file name in an existing folder")
+    for option in ("json", "png", "markdown"):
+        if getattr(args, option):
+            require_writable(getattr(args, option), f"--{option}")
     if args.png:
         require_matplotlib()
     return args

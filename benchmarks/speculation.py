@@ -26,6 +26,7 @@ if __name__ == "__main__" and not __package__:
 import lite_runtime  # noqa: E402
 from benchmarks.comparison.figures import spread  # noqa: E402
 from benchmarks.speculation_prompts import FRESH, REPEATING  # noqa: E402
+from edge_kit.baseline import require_writable  # noqa: E402
 from edge_kit.cli import Parser  # noqa: E402
 from edge_kit.commands.generation import positive  # noqa: E402
 from lite_runtime import generate  # noqa: E402
@@ -47,6 +48,9 @@ def main(arguments=None) -> int:
     parser.add_argument("--record", metavar="FILE", help="write this model's answers here, measure nothing")
     try:
         args = parser.parse_args(arguments)
+        for option in ("json", "record"):
+            if getattr(args, option):
+                require_writable(getattr(args, option), f"--{option}")
         if args.record:
             answers = record(args.model, args.threads, args.new_tokens)
             Path(args.record).write_text(json.dumps(answers, indent=2, ensure_ascii=False) + "\n", "utf-8")
@@ -70,7 +74,6 @@ def measure(model_path, threads=None, repeat=3, new_tokens=96) -> list:
     """
     with lite_runtime.load(model_path, n_threads=threads, n_ctx=N_CTX) as model:
         replayed = is_random(model)
-        answers = json.loads(ANSWERS.read_text("utf-8")) if replayed else {}
         common = {
             "model": model.manifest.get("name", str(model_path)),
             "threads": model.info.n_threads,
@@ -80,10 +83,8 @@ def measure(model_path, threads=None, repeat=3, new_tokens=96) -> list:
         for kind, prompts in PROMPTS.items():
             ratios, of_kind = [], []
             for name, prompt in prompts.items():
-                ids = model.text.encode_chat([{"role": "user", "content": prompt}])
-                answer = None
-                if replayed:
-                    answer = model.text.encode(answers[name], bos=False)[:new_tokens]
+                ids = chat_ids(model, prompt)
+                answer = recorded_ids(model, name) if replayed else None
                 runs = [compare(model, ids, new_tokens, OPTIONS[kind], answer) for _ in range(repeat)]
                 ratios += [run["ratio"] for run in runs]
                 what = {"kind": kind, "prompt": name, "replayed": replayed}
@@ -99,6 +100,15 @@ def is_random(model) -> bool:
     return str(model.manifest.get("source", "")).startswith("random:")
 
 
+def chat_ids(model, prompt: str) -> list:
+    return model.text.encode_chat([{"role": "user", "content": prompt}])
+
+
+def recorded_ids(model, name: str) -> list:
+    """The recorded answer to the prompt of that name, in this model's tokens."""
+    return model.text.encode(json.loads(ANSWERS.read_text("utf-8"))[name], bos=False)
+
+
 def record(model_path, threads, new_tokens) -> dict:
     """Prompt name -> the model's own answer."""
     answers = {}
@@ -107,7 +117,7 @@ def record(model_path, threads, new_tokens) -> dict:
             raise UsageError(f"{model_path} has random weights, expected a model that can answer")
         for kind, prompts in PROMPTS.items():
             for name, prompt in prompts.items():
-                ids = model.text.encode_chat([{"role": "user", "content": prompt}])
+                ids = chat_ids(model, prompt)
                 with model.session() as session:
                     items = session.generate(ids, max_new_tokens=new_tokens, **OPTIONS[kind])
                     answers[name] = "".join(item.text for item in items)

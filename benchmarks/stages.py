@@ -23,6 +23,7 @@ if __name__ == "__main__" and not __package__:
     sys.path[0] = str(ROOT)
 
 from benchmarks import stages_report  # noqa: E402
+from edge_kit.baseline import require_writable  # noqa: E402
 from edge_kit.cli import Parser  # noqa: E402
 from edge_kit.commands.generation import positive  # noqa: E402
 from lite_runtime import machine  # noqa: E402
@@ -67,6 +68,9 @@ def parse_arguments(arguments=None):
         if name not in STEPS:
             hint = did_you_mean(name, STEPS)
             raise UsageError(f"--steps {name}, expected some of {', '.join(STEPS)}{hint}")
+    for option in ("json", "markdown"):
+        if getattr(args, option):
+            require_writable(getattr(args, option), f"--{option}")
     return args
 
 

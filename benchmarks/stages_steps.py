@@ -48,7 +48,7 @@ class Missing(Exception):
 
 
 def open_session_maker(stack, step: Step, path: str, spec: str, threads: int):
-    """(function that makes an empty session, what computes)."""
+    """(function that makes an empty session, a context manager; what computes)."""
     from lite_runtime import machine
 
     machine.require_memory(int(os.path.getsize(path) * step.memory), step.name)
@@ -57,7 +57,8 @@ def open_session_maker(stack, step: Step, path: str, spec: str, threads: int):
     if step.engine == "stock":
         from edge_kit.stock import StockModel
 
-        return stack.enter_context(StockModel(path)).session, "paddlelite"
+        model = stack.enter_context(StockModel(path))
+        return lambda: contextlib.nullcontext(model.session()), "paddlelite"
     return _dygraph(step, spec, threads)
 
 
@@ -81,6 +82,12 @@ class LastLogits:
     def forward(self, ids) -> np.ndarray:
         return self._model.forward([(self._session, ids, "last")])[0][None]
 
+    def __enter__(self) -> LastLogits:
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self._session.close()
+
 
 def _dygraph(step: Step, spec: str, threads: int):
     try:
@@ -94,7 +101,7 @@ def _dygraph(step: Step, spec: str, threads: int):
 
     paddle.base.core.set_num_threads(threads)
     decoder = build_decoder(CheckpointTensors(open_model(spec), step.mode))
-    return lambda: DygraphSession(decoder), f"paddlepaddle {paddle.__version__}"
+    return lambda: contextlib.nullcontext(DygraphSession(decoder)), f"paddlepaddle {paddle.__version__}"
 
 
 def measure(session, ids: list, new_tokens: int, deadline: float) -> dict:
@@ -124,10 +131,12 @@ def run(name: str, threads: int, path: str, spec: str, repeat: int, request: dic
             new_session, engine = open_session_maker(stack, STEPS[name], path, spec, threads)
         except (Missing, EdgeKitError) as error:
             return {"skipped": str(error)}
-        new_session().forward(request["ids"][:2])  # memory is touched and code is warm
+        with new_session() as session:
+            session.forward(request["ids"][:2])  # memory is touched and code is warm
         runs, deadline = [], time.perf_counter() + BUDGET_SECONDS
         while len(runs) < repeat and (not runs or time.perf_counter() < deadline):
-            runs.append(measure(new_session(), request["ids"], request["new_tokens"], deadline))
+            with new_session() as session:
+                runs.append(measure(session, request["ids"], request["new_tokens"], deadline))
     return {"engine": engine, "runs": runs}
 
 

@@ -227,7 +227,7 @@ def test_foreign_load_counts_a_busy_neighbour():
         (["--model", "demo", "--threads", "0"], "--threads 0, expected different counts from 1 on"),
         (["--model", "demo", "--threads", "2,2"], "--threads 2,2, expected different counts"),
         (["--model", "demo", "--repeat", "none"], "'none', expected an integer"),
-        (["--model", "demo", "--json", "/no/folder/x.json"], "expected a file name in an existing folder"),
+        (["--model", "demo", "--json", "/no/folder/x.json"], "--json /no/folder/x.json lies in /no/folder"),
         (["--model", "demo", "--thread", "2"], "unknown option --thread; did you mean '--threads'?"),
         (["--install", "lama-cpp"], "did you mean 'llama-cpp'?"),
     ],
@@ -270,6 +270,19 @@ def test_an_environment_with_other_requirements_is_a_skip(tmp_path):
     assert "other requirements" in environments.skip_reason(base.find("mnn"), tmp_path)
 
 
+def test_another_library_or_build_is_measured_anew(tmp_path, monkeypatch):
+    kit, llama_cpp = base.find("edge-kit"), base.find("llama-cpp")
+    keys = set()
+    for content in (b"one", b"two", b"one"):
+        (tmp_path / "library").write_bytes(content)
+        monkeypatch.setenv("EDGE_KIT_LIBRARY", str(tmp_path / "library"))
+        keys.add(fidelity.key(kit, "int8"))
+    assert len(keys) == 2
+    before = fidelity.key(llama_cpp, "q8_0"), environments._wanted(llama_cpp)
+    monkeypatch.setattr("benchmarks.engines.llama_cpp._AMX_WHOLE_CALL", "another repair")
+    assert fidelity.key(llama_cpp, "q8_0") != before[0] and environments._wanted(llama_cpp) != before[1]
+
+
 def test_too_little_disk_is_one_message(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "DISK_BYTES", 10**18)
     with pytest.raises(UsageError, match="a comparison needs .* GB: free some, or choose another disk"):
@@ -284,7 +297,7 @@ def remembered(folder, top1):
     """A work folder that has seen MNN agree so often."""
     mnn = base.find("mnn")
     known = {"top1": top1, "tokens": 576, "reference": "transformers fp32", "threshold": 0.9}
-    (folder / "fidelity.json").write_text(json.dumps({" ".join(["mnn", "int8", *mnn.requirements]): known}))
+    (folder / "fidelity.json").write_text(json.dumps({fidelity.key(mnn, "int8"): known}))
     return fidelity.Fidelity(folder).check(mnn, "int8")
 
 
@@ -331,8 +344,9 @@ def test_one_run_of_this_kit_alone(tmp_path, native_library):
     pytest.importorskip("paddle", reason="export needs paddlepaddle")
     work = tmp_path / "work"
     work.mkdir()
-    known = {"edge-kit int8": {"top1": 0.95, "tokens": 200, "reference": "edge-kit fp32", "threshold": 0.9}}
-    (work / "fidelity.json").write_text(json.dumps(known))  # the check itself takes minutes
+    known = {"top1": 0.95, "tokens": 200, "reference": "edge-kit fp32", "threshold": 0.9}
+    key = fidelity.key(base.find("edge-kit"), "int8")
+    (work / "fidelity.json").write_text(json.dumps({key: known}))  # the check itself takes minutes
     command = [sys.executable, "benchmarks/peers.py", "--model", "random:tiny", "--engines", "edge-kit,mnn"]
     command += ["--threads", "1", "--repeat", "1", "--work", work, "--json", tmp_path / "out.json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)

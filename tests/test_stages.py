@@ -110,6 +110,7 @@ def test_shares_are_of_the_medians():
         (["--model", "demo", "--new-tokens", "1"], "--new-tokens 1, expected at least 2"),
         (["--model", "demo", "--steps", "stok"], "did you mean 'stock'"),
         (["--model", "demo", "--repet", "2"], "did you mean '--repeat'"),
+        (["--model", "demo", "--markdown", "/"], "--markdown / is a folder"),
     ],
 )
 def test_bad_arguments_give_one_message(arguments, said, capsys):

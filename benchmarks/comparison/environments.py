@@ -54,7 +54,7 @@ def install(engine: Engine, work: Path) -> None:
 
 
 def _wanted(engine: Engine) -> list:
-    return [engine.python, *engine.requirements]
+    return [engine.python, *engine.stamp()]
 
 
 def _interpreter(engine: Engine) -> str:

@@ -33,6 +33,11 @@ def least(bits: int) -> float:
     return 0.75 if bits >= 8 else 0.50
 
 
+def key(engine: base.Engine, quant: str) -> str:
+    """What a figure is remembered under."""
+    return " ".join([engine.name, quant, *engine.stamp()])
+
+
 class Fidelity:
     """Agreement figures of a work folder."""
 
@@ -49,11 +54,11 @@ class Fidelity:
         Below the threshold also "exact_top1", where the engine can compute the same files in fp32: what its
         weights alone keep.
         """
-        key = " ".join([engine.name, quant, *engine.requirements])
-        if key not in self._known:
-            self._known[key] = self._compare(engine, quant)
+        known = key(engine, quant)
+        if known not in self._known:
+            self._known[known] = self._compare(engine, quant)
             self._save()
-        result = self._known[key]
+        result = self._known[known]
         lowest = least(engine.bits(quant))
         if result["top1"] < lowest:
             raise base.EngineError(
@@ -82,13 +87,14 @@ class Fidelity:
             peer = base.find("transformers")
             if "fp32" in peer.quants and environments.skip_reason(peer, self._work) is None:
                 engine, quant = peer, "fp32"
-        if "reference" not in self._known:
-            self._known["reference"] = {
+        known = f"reference {key(engine, quant)}"
+        if known not in self._known:
+            self._known[known] = {
                 "engine": f"{engine.name} {quant}",
                 "ids": self._predict(engine, quant),
             }
             self._save()
-        return self._known["reference"]
+        return self._known[known]
 
     def _predict(self, engine: base.Engine, quant: str, load_as: str = "") -> list:
         self._demo.write_hf()

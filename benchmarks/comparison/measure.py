@@ -26,6 +26,7 @@ _OWN_GOALS = {
 _OWN_GOALS_AT_MOST_THREADS = {
     "many_sessions": {"counts": [4, 8], "turns": 4},
     "long_context": {"lengths": [2000, 8000], "turns": 4},
+    "speculation": {"new_tokens": 64, "turns": 2},
 }
 
 

@@ -116,6 +116,8 @@ def _footnote(report: dict) -> str:
         f"{report['model']} on {machine['cpu']}, {machine['cores']} cores, {report['repeat']} interleaved "
         "rounds: tokens/s, median (min to max). First token: loading and a prompt of 128. "
         "Top-1: agreement with fp32 on the demo model. "
+        "Speculation: decode with it by decode without; real answers of the demo model are timed by "
+        "benchmarks/speculation.py. "
         f"{disturbed} of {windows} windows disturbed by other load were left out where calm ones remained; "
         "* none did. "
         f"{', '.join(versions)}."

@@ -44,6 +44,10 @@ class Engine:
 
     # Host side.
 
+    def stamp(self) -> list:
+        """What its environment is made of: where that changes, it has to be made and checked anew."""
+        return list(self.requirements)
+
     def bits(self, quant: str) -> int:
         """Bits per weight: how near to fp32 the answers must be."""
         return {"fp32": 32, "bf16": 16, "int8": 8, "q8_0": 8, "int4": 4, "q4_0": 4}[quant]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from pathlib import Path
 
 from . import base
@@ -17,6 +18,11 @@ class EdgeKit(base.Engine):
     quants = ("int8",)
     python = None
     modules = ("numpy", "lite_runtime")
+
+    def stamp(self) -> list:
+        from lite_runtime import _native
+
+        return [f"library {zlib.crc32(_native.library_path().read_bytes()):08x}"]
 
     def convert(self, hf_folder: Path, out_folder: Path, quant: str, python: str) -> None:
         target = "arm" if os.uname().machine in ("aarch64", "arm64") else "x86"

@@ -56,6 +56,9 @@ class LlamaCpp(base.Engine):
     )
     modules = ("llama_cpp",)
 
+    def stamp(self) -> list:
+        return [*self.requirements, _SOURCE, *_CMAKE, _AMX_WHOLE_CALL]
+
     def install(self, python: str, folder: Path) -> None:
         log = folder / "install.log"
         pip = [python, "-m", "pip"]
@@ -70,7 +73,7 @@ class LlamaCpp(base.Engine):
         tools = source / "vendor" / "llama.cpp"
         amx = tools / _AMX_SOURCE
         amx.write_text(amx.read_text().replace(_AMX_CALL, _AMX_WHOLE_CALL))
-        base.run_tool([cmake, "-S", tools, "-B", build, *_CMAKE], log)
+        base.run_tool([cmake, "--fresh", "-S", tools, "-B", build, *_CMAKE], log)
         jobs = str(os.cpu_count() or 1)
         base.run_tool([cmake, "--build", build, "--target", "llama", "--parallel", jobs], log)
         bare = {**os.environ, "CMAKE_ARGS": "-DLLAMA_BUILD=OFF"}  # the library is the one above

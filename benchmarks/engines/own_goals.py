@@ -1,8 +1,7 @@
 """What only this kit promises: long contexts, many sequences at once, the share of the bandwidth.
 
 Each takes a loaded model and gives samples, one per turn. Within a turn the cases alternate in short windows,
-so that a ratio compares moments that lie close together. Speculation has its own program; a goal on it is one
-more function here.
+so that a ratio compares moments that lie close together.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import time
 import numpy as np
 
 WINDOW = 8  # tokens
+VNNI = "avx512_vnni"
 
 
 def long_context(model, lengths: list, turns: int) -> dict:
@@ -42,14 +42,44 @@ def bandwidth(model, prompt: int, turns: int) -> dict:
 
 
 def arithmetic(model, prompt: int, turns: int) -> dict:
-    """Share of the int8 multiply peak in a prefill of `prompt` tokens, and that peak."""
+    """Share of the int8 multiply peak in a prefill of `prompt` tokens, and that peak.
+
+    "vnni_shares" are of the peak of AVX512-VNNI, where the CPU has that.
+    """
+    import lite_runtime
     from edge_kit import speed
+    from lite_runtime import machine
 
     multiplications = speed.warm_up(model, prompt)
-    runs = [speed.measure(model, prompt, 1, multiplications) for _ in range(turns)]
+    samples = {"shares": [], "peak_gops": [], "vnni_shares": []}
+    for _ in range(turns):
+        run = speed.measure(model, prompt, 1, multiplications)
+        samples["shares"].append(run["prefill_peak_share"])
+        samples["peak_gops"].append(run["multiply_peak_gops"])
+        if VNNI in lite_runtime.available_isas():
+            vnni_gops = 2 * machine.multiply_peak(model.info.n_threads, VNNI) / 1e9
+            samples["vnni_shares"].append(run["prefill_peak_share"] * run["multiply_peak_gops"] / vnni_gops)
+    return samples
+
+
+def speculation(model, new_tokens: int, turns: int) -> dict:
+    """Speed with speculation over that without: of each recorded answer that repeats its prompt, replayed,
+    and of each turn in which nothing matches."""
+    from benchmarks import speculation as benchmark
+
+    greedy = {"temperature": 0}
+    repeating = [
+        benchmark.compare(
+            model, benchmark.chat_ids(model, prompt), new_tokens, greedy, benchmark.recorded_ids(model, name)
+        )
+        for name, prompt in benchmark.REPEATING.items()
+    ]
+    no_match = [benchmark.compare(model, *benchmark.unlike_ids(model, new_tokens)) for _ in range(turns)]
+    if not all(run["same_tokens"] for run in repeating + no_match):
+        raise ValueError("speculation changes what a session generates: report it")
     return {
-        "shares": [run["prefill_peak_share"] for run in runs],
-        "peak_gops": [run["multiply_peak_gops"] for run in runs],
+        "repeating": [run["ratio"] for run in repeating],
+        "no_match": [run["ratio"] for run in no_match],
     }
 
 
@@ -58,6 +88,7 @@ GOALS = {
     "many_sessions": many_sessions,
     "bandwidth": bandwidth,
     "arithmetic": arithmetic,
+    "speculation": speculation,
 }
 
 

@@ -39,12 +39,11 @@ void set_tiles(int rows) {
 
 using Dots = int32_t[kTileRows][kTileN];
 
-// A block of rows as the panel's first group sees it.
+// At most kTileRows rows as the panel's first group sees them.
 struct RowBlock {
   const int8_t* values;  // rows row_bytes apart
   int64_t row_bytes;
-  const float* scale;    // rows `groups` apart
-  int64_t groups;
+  float scale[kPanelGroups][kTileRows];  // 0 past the last row
 };
 
 // The groups of one weight tile that a block of rows meets at once.
@@ -53,75 +52,72 @@ struct Panel {
   int64_t whole, groups;    // groups that lie in the file in full, and all
   const int8_t* partial;    // the last one padded with zeros, where it does not
   const int8_t* next;       // what is to be prefetched meanwhile,
-  int64_t next_lines;       // so many cache lines per two groups
+  int64_t next_lines;       // so many cache lines per group
 };
 
-// The intrinsics take numbers of tile registers only as literals.
-void multiply_group(const RowBlock& x, int64_t g, const int8_t* weights, Dots& dots) {
-  _tile_zero(0);
-  _tile_loadd(2, x.values + g * kGroup, x.row_bytes);
-  _tile_loadd(4, weights, kQuadBytes);
-  _tile_dpbssd(0, 2, 4);
-  _tile_stored(0, dots, kQuadBytes);
+// The sums of group g, in tile register g % 2. The intrinsics take numbers of registers only as literals.
+template <int kRegister>
+void multiply_group(const RowBlock& x, int64_t g, const int8_t* weights) {
+  const int8_t* values = x.values + g * kGroup;
+  if constexpr (kRegister == 0) {
+    _tile_zero(0);
+    _tile_loadd(2, values, x.row_bytes);
+    _tile_loadd(4, weights, kQuadBytes);
+    _tile_dpbssd(0, 2, 4);
+  } else {
+    _tile_zero(1);
+    _tile_loadd(3, values, x.row_bytes);
+    _tile_loadd(5, weights, kQuadBytes);
+    _tile_dpbssd(1, 3, 5);
+  }
 }
 
-// Groups g and g + 1.
-void multiply_two_groups(const RowBlock& x, int64_t g, const int8_t* weights, Dots* dots) {
-  _tile_zero(0);
-  _tile_loadd(2, x.values + g * kGroup, x.row_bytes);
-  _tile_loadd(4, weights, kQuadBytes);
-  _tile_dpbssd(0, 2, 4);
-  _tile_zero(1);
-  _tile_loadd(3, x.values + (g + 1) * kGroup, x.row_bytes);
-  _tile_loadd(5, weights + kGroupBytes, kQuadBytes);
-  _tile_dpbssd(1, 3, 5);
-  _tile_stored(0, dots[0], kQuadBytes);
-  _tile_stored(1, dots[1], kQuadBytes);
+template <int kRegister>
+void store_group(Dots& dots) {
+  if constexpr (kRegister == 0) {
+    _tile_stored(0, dots, kQuadBytes);
+  } else {
+    _tile_stored(1, dots, kQuadBytes);
+  }
 }
 
 // sums[r] += scale[r] * dots[r]
-template <int R>
-void add_group(const RowBlock& x, int64_t g, const Dots& dots, __m512* sums) {
-  EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
+void add_group(const float* scale, const Dots& dots, __m512* sums) {
+  EDGE_KIT_UNROLL for (int r = 0; r < kTileRows; ++r) {
     const __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(dots[r]));
-    sums[r] = _mm512_fmadd_ps(_mm512_set1_ps(x.scale[r * x.groups + g]), dot, sums[r]);
+    sums[r] = _mm512_fmadd_ps(_mm512_set1_ps(scale[r]), dot, sums[r]);
   }
 }
 
-// Adds R rows by one panel to `running` [R, 16]. The vector units add two groups while the tile unit
-// multiplies the next two.
-template <int R>
+// From step g on, of a full panel: the tile unit multiplies group g while group g - 1 is stored and the vector
+// units add group g - 2.
+template <int64_t g>
+inline void multiply_groups(const RowBlock& x, const Panel& panel, Dots* dots, __m512* sums) {
+  if constexpr (g < kPanelGroups) {
+    const int8_t* next = panel.next + g * panel.next_lines * kQuadBytes;
+    for (int64_t line = 0; line < panel.next_lines; ++line) prefetch_far(next + line * kQuadBytes);
+    multiply_group<g % 2>(x, g, panel.weights + g * kGroupBytes);
+  }
+  if constexpr (g >= 1 && g <= kPanelGroups) store_group<(g - 1) % 2>(dots[(g - 1) % 2]);
+  if constexpr (g >= 2) add_group(x.scale[g - 2], dots[g % 2], sums);
+  if constexpr (g < kPanelGroups + 1) multiply_groups<g + 1>(x, panel, dots, sums);
+}
+
+// Adds a block of rows by one panel to `running` [kTileRows, 16].
 void multiply_panel(const RowBlock& x, const Panel& panel, float* running) {
-  alignas(64) Dots dots[4];
-  __m512 sums[R];
-  EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) sums[r] = _mm512_load_ps(running + r * kTileN);
-  const auto multiply_two = [&](int64_t g) {
-    multiply_two_groups(x, g, panel.weights + g * kGroupBytes, dots + g % 4);
-  };
-  const int64_t pairs = panel.whole / 2;
-  const int8_t* next = panel.next;
-  if (pairs > 0) multiply_two(0);
-  for (int64_t pair = 0; pair < pairs; ++pair) {
-    for (int64_t line = 0; line < panel.next_lines; ++line, next += kQuadBytes) prefetch_far(next);
-    const int64_t g = 2 * pair;
-    if (pair + 1 < pairs) multiply_two(g + 2);
-    add_group<R>(x, g, dots[g % 4], sums);
-    add_group<R>(x, g + 1, dots[g % 4 + 1], sums);
+  alignas(64) Dots dots[2];
+  __m512 sums[kTileRows];
+  EDGE_KIT_UNROLL for (int r = 0; r < kTileRows; ++r) sums[r] = _mm512_load_ps(running + r * kTileN);
+  if (panel.whole == kPanelGroups) {
+    multiply_groups<0>(x, panel, dots, sums);
+  } else {
+    for (int64_t g = 0; g < panel.groups; ++g) {
+      multiply_group<0>(x, g, g < panel.whole ? panel.weights + g * kGroupBytes : panel.partial);
+      store_group<0>(dots[0]);
+      add_group(x.scale[g], dots[0], sums);
+    }
   }
-  for (int64_t g = 2 * pairs; g < panel.groups; ++g) {
-    multiply_group(x, g, g < panel.whole ? panel.weights + g * kGroupBytes : panel.partial, dots[0]);
-    add_group<R>(x, g, dots[0], sums);
-  }
-  EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) _mm512_store_ps(running + r * kTileN, sums[r]);
-}
-
-// One block of `rows` <= R rows.
-template <int R>
-void multiply_block(int64_t rows, const RowBlock& x, const Panel& panel, float* running) {
-  if constexpr (R > 0) {
-    if (rows == R) return multiply_panel<R>(x, panel, running);
-    multiply_block<R - 1>(rows, x, panel, running);
-  }
+  EDGE_KIT_UNROLL for (int r = 0; r < kTileRows; ++r) _mm512_store_ps(running + r * kTileN, sums[r]);
 }
 
 // Rows [first, last), at most kPanelRows, by `tiles` <= kPanelTiles weight tiles from output n on.
@@ -147,16 +143,18 @@ void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int6
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t row = first + block * kTileRows, rows = smaller(kTileRows, last - row);
       if (set_rows != rows) set_tiles(set_rows = static_cast<int>(rows));
-      const RowBlock values = {x.values + (row * x.groups + g) * kGroup, x.groups * kGroup,
-                               x.scale + row * x.groups + g, x.groups};
+      RowBlock values = {x.values + (row * x.groups + g) * kGroup, x.groups * kGroup, {}};
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < groups; ++i) values.scale[i][r] = x.scale[(row + r) * x.groups + g + i];
+      }
       for (int64_t t = 0; t < tiles; ++t) {
         const int8_t* tile = weights + t * tile_bytes;
-        const int64_t lines = (2 * kQuads + blocks - 1) / blocks;
+        const int64_t lines = (kQuads + blocks - 1) / blocks;
         const int8_t* next = ends ? tile + tiles * tile_bytes : tile + (g + groups) * kGroupBytes;
         const Panel panel = {tile + g * kGroupBytes, smaller(groups, whole - g), groups, partial[t],
-                             next + block * lines * kQuadBytes * (kPanelGroups / 2), lines};
+                             next + block * lines * kQuadBytes * kPanelGroups, lines};
         float* sums = running[block * kPanelTiles + t][0];
-        multiply_block<kTileRows>(rows, values, panel, sums);
+        multiply_panel(values, panel, sums);
         for (int64_t r = 0; r < rows && ends; ++r) {
           store_output(w, n + t * kTileN, _mm512_load_ps(sums + r * kTileN), y + (row + r) * y_stride);
         }
