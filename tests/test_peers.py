@@ -106,6 +106,15 @@ def test_the_best_peer_is_chosen_per_round(three_engines):
 def test_own_shares_and_ratios_are_medians_of_their_samples(three_engines):
     lines = lines_of(three_engines)
     assert lines["decode, share of the read bandwidth"]["values"] == [0.95, 0.92, 0.97]
+    shares = {"shares": [0.1, 0.12], "vnni_shares": [0.7, 0.8]}
+    speculation = {"repeats": [3.0, 1.4, 2.0], "no_match": [0.99, 0.97]}
+    three_engines[0].turns[2] = [turn(240, 20, arithmetic=shares, speculation=speculation)] * 3
+    lines = lines_of(three_engines)
+    found = {name: (line["median"], line["met"]) for name, line in lines.items() if line["threads"]}
+    assert found["prefill of 512, share of the best path's int8 peak"] == (pytest.approx(0.11), False)
+    assert found["prefill of 512, share of AVX512-VNNI's peak"] == (0.75, True)
+    assert found["speculation, replayed answers that repeat their prompt"] == (2.0, True)
+    assert found["speculation where nothing matches"] == (0.98, True)
     samples = {"1": [10.0, 10.0, 20.0], "4": [36.0, 30.0, 80.0], "8": []}
     found = goals.Round({goals.KIT: turn(1, 1, many_sessions=samples)})
     assert goals.own_ratio("many_sessions", "4", "1")(found) == 3.6
@@ -310,6 +319,17 @@ def test_an_unfaithful_engine_is_marked_and_a_broken_one_left_out(tmp_path):
         remembered(tmp_path, 0.4)
 
 
+def test_speculation_that_changes_tokens_is_no_figure(tiny_nb, native_library, monkeypatch):
+    from benchmarks import speculation
+    from benchmarks.engines import own_goals
+    from lite_runtime import load
+
+    compare = speculation.compare
+    monkeypatch.setattr(speculation, "compare", lambda *asked: {**compare(*asked), "same_tokens": False})
+    with load(tiny_nb, n_threads=1) as model, pytest.raises(ValueError, match="changes what a session"):
+        own_goals.speculation(model, new_tokens=4, turns=1)
+
+
 def edge_kit_worker(folder, log) -> WorkerProcess:
     return WorkerProcess(base.find("edge-kit"), sys.executable, folder, "int8", 1, log)
 
@@ -360,7 +380,13 @@ def test_one_run_of_this_kit_alone(tmp_path, native_library):
     assert row["fidelity"]["top1"] == 0.95
     assert [skip["engine"] for skip in result["skipped"]] == ["mnn int8"]
     assert "--install mnn" in result["skipped"][0]["reason"]
-    assert all(turn["many_sessions"]["rows_equal"] for turn in row["own_goals"])
+    (own_goals,) = row["own_goals"]
+    assert own_goals["many_sessions"]["rows_equal"]
+    assert {name: len(own_goals["speculation"][name]) for name in ("repeats", "no_match")} == {
+        "repeats": 6, "no_match": 2
+    }
+    by_isa = result["int8_peak_gops"]["1"]
+    assert len(own_goals["arithmetic"]["vnni_shares"]) == (2 if "avx512_vnni" in by_isa else 0)
     assert "| edge-kit int8 | 1 |" in done.stdout
     left = sorted(str(path.relative_to(work)) for path in work.rglob("*") if path.is_file())
     assert left == ["edge_kit/random-tiny-int8.log", "edge_kit/worker.log", "fidelity.json"]

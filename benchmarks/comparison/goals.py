@@ -98,7 +98,7 @@ GOALS = [
     Goal("decode at 8,000 of context, of an empty one", 0.8, own_ratio("long_context", "8000", "0"), True),
     Goal("4 sessions at once, of the speed of one", 3.5, own_ratio("many_sessions", "4", "1")),
     Goal("8 sessions at once, of the speed of one", 6.0, own_ratio("many_sessions", "8", "1")),
-    Goal("speculation, replayed answers that repeat their prompt", 1.5, own_median("speculation", "repeating")),
+    Goal("speculation, replayed answers that repeat their prompt", 1.5, own_median("speculation", "repeats")),
     Goal("speculation where nothing matches", 0.98, own_median("speculation", "no_match"), True),
 ]
 

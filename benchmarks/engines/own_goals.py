@@ -68,17 +68,17 @@ def speculation(model, new_tokens: int, turns: int) -> dict:
     from benchmarks import speculation as benchmark
 
     greedy = {"temperature": 0}
-    repeating = [
+    repeats = [
         benchmark.compare(
             model, benchmark.chat_ids(model, prompt), new_tokens, greedy, benchmark.recorded_ids(model, name)
         )
         for name, prompt in benchmark.REPEATING.items()
     ]
     no_match = [benchmark.compare(model, *benchmark.unlike_ids(model, new_tokens)) for _ in range(turns)]
-    if not all(run["same_tokens"] for run in repeating + no_match):
+    if not all(run["same_tokens"] for run in repeats + no_match):
         raise ValueError("speculation changes what a session generates: report it")
     return {
-        "repeating": [run["ratio"] for run in repeating],
+        "repeats": [run["ratio"] for run in repeats],
         "no_match": [run["ratio"] for run in no_match],
     }
 
