@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import stages, stages_report
+import lite_runtime
+from benchmarks import stages, stages_report, stages_steps
 from benchmarks.stages_request import STAGES, parse_request
 from lite_runtime.errors import UsageError
 
@@ -45,6 +46,14 @@ def test_a_step_that_cannot_run_is_named(tiny_nb, native_library, monkeypatch, c
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2].startswith("| stock Paddle Lite on the .nb | 1 | skipped: stock Paddle Lite needs a")
     assert "| 2 of 2 |" in lines[-1]
+
+
+def test_a_step_closes_its_sessions(tiny_nb, native_library):
+    with lite_runtime.load(tiny_nb, n_threads=1) as model:
+        with stages_steps.LastLogits(model) as session:
+            assert session.forward([1, 2]).shape == (1, model.info.n_vocab)
+        with pytest.raises(UsageError, match="closed"):
+            session.forward([3])
 
 
 def test_widened_weights_are_those_of_the_file(tiny_nb):
