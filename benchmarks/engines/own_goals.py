@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 WINDOW = 8  # tokens
-VNNI = "avx512_vnni"
+VNNI = "avx512-vnni"
 
 
 def long_context(model, lengths: list, turns: int) -> dict:
