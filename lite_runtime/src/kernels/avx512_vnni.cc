@@ -83,7 +83,7 @@ void stream_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y_s
                   int64_t n_end) {
   if constexpr (R > 0) {
     if (x.rows < R) return stream_tiles<R - 1>(w, x, y, y_stride, n_begin, n_end);
-    constexpr int kTiles = R <= 4 ? 4 : 2;
+    constexpr int kTiles = 4;  // fewer streams read less, even where their sums fit the registers
     int64_t n = n_begin;
     for (; n + kTiles * kTileN <= n_end; n += kTiles * kTileN) stream_block<R, kTiles>(w, x, y, y_stride, n);
     for (; n < n_end; n += kTileN) stream_block<R, 1>(w, x, y, y_stride, n);
