@@ -52,13 +52,19 @@ def arithmetic(model, prompt: int, turns: int) -> dict:
 
     multiplications = speed.warm_up(model, prompt)
     samples = {"shares": [], "peak_gops": [], "vnni_shares": []}
+    has_vnni = VNNI in lite_runtime.available_isas()
+
+    def vnni_gops() -> float:
+        return 2 * machine.multiply_peak(model.info.n_threads, VNNI) / 1e9 if has_vnni else 0.0
+
     for _ in range(turns):
+        before = vnni_gops()
         run = speed.measure(model, prompt, 1, multiplications)
         samples["shares"].append(run["prefill_peak_share"])
         samples["peak_gops"].append(run["multiply_peak_gops"])
-        if VNNI in lite_runtime.available_isas():
-            vnni_gops = 2 * machine.multiply_peak(model.info.n_threads, VNNI) / 1e9
-            samples["vnni_shares"].append(run["prefill_peak_share"] * run["multiply_peak_gops"] / vnni_gops)
+        if has_vnni:
+            reached = run["prefill_peak_share"] * run["multiply_peak_gops"]
+            samples["vnni_shares"].append(reached / max(before, vnni_gops()))
     return samples
 
 
