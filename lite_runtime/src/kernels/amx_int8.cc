@@ -12,10 +12,8 @@
 namespace edge_kit {
 namespace {
 
-constexpr int kTileRows = 16;         // rows of activations per tile register
-constexpr int64_t kPanelGroups = 8;   // groups and
-constexpr int64_t kPanelTiles = 4;    // weight tiles that stay in L1 while the rows meet them
-constexpr int64_t kPanelRows = 256;   // rows whose running sums are held on the stack
+constexpr int kTileRows = 16;       // rows of activations per tile register
+constexpr int64_t kPanelTiles = 4;  // whose panels stay in L1 while the rows meet them
 
 // Operand of ldtilecfg.
 struct alignas(64) TileConfig {
@@ -38,12 +36,23 @@ void set_tiles(int rows) {
 }
 
 using Dots = int32_t[kTileRows][kTileN];
+using RunningSums = float[kRangeRows / kTileRows][kRangeTiles][kTileRows * kTileN];
+using Partials = int8_t[kRangeTiles][kGroupBytes];
 
-// At most kTileRows rows as the panel's first group sees them.
+// `rows` <= kTileRows rows from `row` on, as the panel that begins with group g sees them.
 struct RowBlock {
+  RowBlock(const QuantizedRows& x, int64_t row, int64_t rows, int64_t g)
+      : values(x.values + (row * x.groups + g) * kGroup), row_bytes(x.groups * kGroup) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < smaller(kPanelGroups, x.groups - g); ++i) {
+        scale[i][r] = x.scale[(row + r) * x.groups + g + i];
+      }
+    }
+  }
+
   const int8_t* values;  // rows row_bytes apart
   int64_t row_bytes;
-  float scale[kPanelGroups][kTileRows];  // 0 past the last row
+  alignas(64) float scale[kPanelGroups][kTileRows] = {};  // 0 past the last row
 };
 
 // The groups of one weight tile that a block of rows meets at once.
@@ -120,45 +129,47 @@ void multiply_panel(const RowBlock& x, const Panel& panel, float* running) {
   EDGE_KIT_UNROLL for (int r = 0; r < kTileRows; ++r) _mm512_store_ps(running + r * kTileN, sums[r]);
 }
 
-// Rows [first, last), at most kPanelRows, by `tiles` <= kPanelTiles weight tiles from output n on.
-void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int64_t last, int64_t n,
-                    int64_t tiles, float* y, int64_t y_stride) {
-  alignas(64) float running[kPanelRows / kTileRows * kPanelTiles][kTileRows][kTileN];
-  alignas(64) int8_t partial[kPanelTiles][kGroupBytes] = {};
-  const int64_t blocks = (last - first + kTileRows - 1) / kTileRows;
-  __builtin_memset(running, 0, static_cast<size_t>(blocks * kPanelTiles) * sizeof *running);
-  const int64_t tile_bytes = w.k * kTileN, whole = w.k / kGroup;
-  const int8_t* weights = static_cast<const int8_t*>(w.data) + n * w.k;
-  if (whole < x.groups) {
-    for (int64_t t = 0; t < tiles; ++t) {
-      const int64_t at = whole * kGroupBytes;
-      __builtin_memcpy(partial[t], weights + t * tile_bytes + at, static_cast<size_t>(tile_bytes - at));
-    }
-    __asm__ volatile("" : : "r"(partial) : "memory");  // the intrinsics do not say that they read memory
-  }
+// All rows of the range by one panel: tiles [t_begin, t_end) and the groups from g on.
+void multiply_tiles(const TileRange& range, int64_t g, int64_t t_begin, int64_t t_end, const Partials& partial,
+                    RunningSums& running) {
+  const QuantizedRows& x = range.x;
+  const int64_t groups = smaller(kPanelGroups, x.groups - g), whole = range.w.k / kGroup;
+  const int64_t blocks = (range.last - range.first + kTileRows - 1) / kTileRows;
+  const int64_t lines = (kQuads + blocks - 1) / blocks, tile_bytes = range.tile_bytes();
+  const int8_t* after = range.after(g, g + groups, t_end);
   int set_rows = 0;
-  for (int64_t g = 0; g < x.groups; g += kPanelGroups) {
-    const int64_t groups = smaller(kPanelGroups, x.groups - g);
-    const bool ends = g + groups == x.groups;
-    for (int64_t block = 0; block < blocks; ++block) {
-      const int64_t row = first + block * kTileRows, rows = smaller(kTileRows, last - row);
-      if (set_rows != rows) set_tiles(set_rows = static_cast<int>(rows));
-      RowBlock values = {x.values + (row * x.groups + g) * kGroup, x.groups * kGroup, {}};
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < groups; ++i) values.scale[i][r] = x.scale[(row + r) * x.groups + g + i];
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t row = range.first + block * kTileRows, rows = smaller(kTileRows, range.last - row);
+    if (set_rows != rows) set_tiles(set_rows = static_cast<int>(rows));
+    const RowBlock values(x, row, rows, g);
+    for (int64_t t = t_begin; t < t_end; ++t) {
+      const int8_t* next = after + (t - t_begin) * tile_bytes + block * lines * kQuadBytes * kPanelGroups;
+      const Panel panel = {range.weights() + t * tile_bytes + g * kGroupBytes, smaller(groups, whole - g), groups,
+                           partial[t], next, lines};
+      float* sums = running[block][t];
+      multiply_panel(values, panel, sums);
+      for (int64_t r = 0; r < rows && g + groups == x.groups; ++r) {
+        store_output(range.w, range.n + t * kTileN, _mm512_load_ps(sums + r * kTileN),
+                     range.y + (row + r) * range.y_stride);
       }
-      for (int64_t t = 0; t < tiles; ++t) {
-        const int8_t* tile = weights + t * tile_bytes;
-        const int64_t lines = (kQuads + blocks - 1) / blocks;
-        const int8_t* next = ends ? tile + tiles * tile_bytes : tile + (g + groups) * kGroupBytes;
-        const Panel panel = {tile + g * kGroupBytes, smaller(groups, whole - g), groups, partial[t],
-                             next + block * lines * kQuadBytes * kPanelGroups, lines};
-        float* sums = running[block * kPanelTiles + t][0];
-        multiply_panel(values, panel, sums);
-        for (int64_t r = 0; r < rows && ends; ++r) {
-          store_output(w, n + t * kTileN, _mm512_load_ps(sums + r * kTileN), y + (row + r) * y_stride);
-        }
-      }
+    }
+  }
+}
+
+void multiply_range(const TileRange& range) {
+  alignas(64) RunningSums running;
+  alignas(64) Partials partial;
+  const int64_t blocks = (range.last - range.first + kTileRows - 1) / kTileRows;
+  __builtin_memset(running, 0, static_cast<size_t>(blocks) * sizeof *running);
+  const int64_t at = range.w.k / kGroup * kGroupBytes, rest = range.tile_bytes() - at;
+  for (int64_t t = 0; t < range.tiles && rest > 0; ++t) {
+    __builtin_memset(partial[t], 0, sizeof *partial);
+    __builtin_memcpy(partial[t], range.weights() + t * range.tile_bytes() + at, static_cast<size_t>(rest));
+  }
+  __asm__ volatile("" : : "r"(partial) : "memory");  // the intrinsics do not say that they read memory
+  for (int64_t g = 0; g < range.x.groups; g += kPanelGroups) {
+    for (int64_t t = 0; t < range.tiles; t += kPanelTiles) {
+      multiply_tiles(range, g, t, smaller(t + kPanelTiles, range.tiles), partial, running);
     }
   }
 }
@@ -170,12 +181,7 @@ void linear_int8_amx(const Weight& w, const QuantizedRows& x, float* y, int64_t 
   if (w.layout == WeightLayout::kRows || x.rows <= kStreamedRows) {
     return kAvx512VnniKernels.linear_int8(w, x, y, y_stride, n_begin, n_end);
   }
-  for (int64_t n = n_begin; n < n_end; n += kPanelTiles * kTileN) {
-    const int64_t tiles = smaller(kPanelTiles, (n_end - n) / kTileN);
-    for (int64_t first = 0; first < x.rows; first += kPanelRows) {
-      multiply_tiles(w, x, first, smaller(x.rows, first + kPanelRows), n, tiles, y, y_stride);
-    }
-  }
+  for_ranges(w, x, y, y_stride, n_begin, n_end, multiply_range);
   _tile_release();
 }
 

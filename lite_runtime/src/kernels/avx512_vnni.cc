@@ -16,11 +16,11 @@
 namespace edge_kit {
 namespace {
 
-constexpr int kPackedRows = 7, kPackedTiles = 2;   // register block of more rows
-constexpr int64_t kPanelGroups = 8;                // groups whose packed weights stay in L1
-constexpr int64_t kPackedMost = 32 * kPackedRows;  // rows whose running sums are held on the stack
+constexpr int kPackedRows = 7, kPackedTiles = 2;  // register block of more rows
 
-__m512i load_unsigned(const uint8_t* weights) {
+using RunningSums = float[kRangeRows][kRangeTiles * kTileN];
+
+__m512i load_unsigned(const int8_t* weights) {
   return _mm512_xor_si512(_mm512_loadu_si512(weights), _mm512_set1_epi8(static_cast<char>(0x80)));
 }
 
@@ -35,7 +35,7 @@ __m512i broadcast_quad(const int8_t* values) {
 template <int R, int T>
 void stream_block(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n) {
   const int64_t tile_bytes = w.k * kTileN, row_bytes = x.groups * kGroup, quads = w.k / kTileK;
-  const uint8_t* weights = static_cast<const uint8_t*>(w.data) + n * w.k;
+  const int8_t* weights = static_cast<const int8_t*>(w.data) + n * w.k;
   __m512 sums[R][T];
   EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
     EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) sums[r][t] = _mm512_setzero_ps();
@@ -43,7 +43,7 @@ void stream_block(const Weight& w, const QuantizedRows& x, float* y, int64_t y_s
   for (int64_t g = 0; g < x.groups; ++g) {
     // Near the end of the tiles, the beginnings of the next T are wanted instead.
     const bool ends = (g + 1) * kGroupBytes + kPrefetchBytes > tile_bytes;
-    const uint8_t* ahead = weights + kPrefetchBytes + (ends ? (T - 1) * tile_bytes : 0);
+    const int8_t* ahead = weights + kPrefetchBytes + (ends ? (T - 1) * tile_bytes : 0);
     const int8_t* values = x.values + g * kGroup;
     __m512i dot[R][T];
     EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
@@ -92,7 +92,7 @@ void stream_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y_s
 
 // Weights of T tiles as unsigned bytes, [quads, T, 16, 4]; quads past K are weights of zero.
 template <int T>
-void pack_panel(const uint8_t* weights, int64_t tile_bytes, int64_t quads, int64_t padded_quads,
+void pack_panel(const int8_t* weights, int64_t tile_bytes, int64_t quads, int64_t padded_quads,
                 uint8_t* packed) {
   for (int64_t q = 0; q < quads; ++q) {
     EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) {
@@ -108,19 +108,20 @@ void pack_panel(const uint8_t* weights, int64_t tile_bytes, int64_t quads, int64
 // The weights that the next panel is packed from. They are prefetched while this one is multiplied, `lines`
 // of each tile per row block and group.
 struct NextPanel {
-  const uint8_t* weights;
+  const int8_t* weights;
   int64_t tile_bytes, lines;
 };
 
-// Adds groups [g_begin, g_end) of R rows from `row` by T packed tiles to the rows' sums [R, T, 16].
+// Adds groups [g_begin, g_end) of R rows from `row` by T packed tiles to the rows' sums.
 template <int R, int T>
 void multiply_panel(const uint8_t* packed, const QuantizedRows& x, int64_t row, int64_t g_begin, int64_t g_end,
                     float* running, NextPanel* next) {
+  constexpr int64_t kRunning = kRangeTiles * kTileN;  // from row to row
   const int64_t groups = x.groups, row_bytes = groups * kGroup;
   __m512 sums[R][T];
   EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
     EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) {
-      sums[r][t] = g_begin == 0 ? _mm512_setzero_ps() : _mm512_load_ps(running + (r * T + t) * kTileN);
+      sums[r][t] = g_begin == 0 ? _mm512_setzero_ps() : _mm512_load_ps(running + r * kRunning + t * kTileN);
     }
   }
   const int8_t* values = x.values + row * row_bytes + g_begin * kGroup;
@@ -154,7 +155,9 @@ void multiply_panel(const uint8_t* packed, const QuantizedRows& x, int64_t row, 
     }
   }
   EDGE_KIT_UNROLL for (int r = 0; r < R; ++r) {
-    EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) _mm512_store_ps(running + (r * T + t) * kTileN, sums[r][t]);
+    EDGE_KIT_UNROLL for (int t = 0; t < T; ++t) {
+      _mm512_store_ps(running + r * kRunning + t * kTileN, sums[r][t]);
+    }
   }
 }
 
@@ -168,34 +171,38 @@ void multiply_block(int64_t rows, const uint8_t* packed, const QuantizedRows& x,
   }
 }
 
-// Rows [first, last), at most kPackedMost, bound by arithmetic: one panel of T tiles after the other is packed
-// into L1 and meets all rows there.
+// All rows of the range by one panel: T tiles from `t` on, packed into L1.
 template <int T>
-void multiply_tiles(const Weight& w, const QuantizedRows& x, int64_t first, int64_t last, float* y,
-                    int64_t y_stride, int64_t n) {
+void multiply_tiles(const TileRange& range, int64_t g_begin, int64_t t, RunningSums& running) {
   alignas(64) uint8_t packed[kPanelGroups * T * kGroupBytes];
-  alignas(64) float running[kPackedMost][T * kTileN];
-  const int64_t rows = last - first, row_blocks = (rows + kPackedRows - 1) / kPackedRows;
-  const int64_t tile_bytes = w.k * kTileN;
-  const uint8_t* tiles = static_cast<const uint8_t*>(w.data) + n * w.k;
-  for (int64_t g_begin = 0; g_begin < x.groups; g_begin += kPanelGroups) {
-    const int64_t g_end = smaller(x.groups, g_begin + kPanelGroups), groups = g_end - g_begin;
-    const int64_t quads = smaller(groups * kQuads, w.k / kTileK - g_begin * kQuads);
-    pack_panel<T>(tiles + g_begin * kGroupBytes, tile_bytes, quads, groups * kQuads, packed);
-    NextPanel next = {tiles + (g_end < x.groups ? g_end * kGroupBytes : T * tile_bytes), tile_bytes,
-                      (kQuads + row_blocks - 1) / row_blocks};
-    for (int64_t block = 0; block < row_blocks; ++block) {  // as equal as can be
-      const int64_t begin = rows * block / row_blocks, end = rows * (block + 1) / row_blocks;
-      multiply_block<kPackedRows, T>(end - begin, packed, x, first + begin, g_begin, g_end, running[begin],
-                                     &next);
-      // Block by block, so that the scattered stores drain while the next block is multiplied.
-      for (int64_t r = begin; r < end && g_end == x.groups; ++r) {
-        for (int t = 0; t < T; ++t) {
-          const __m512 sum = _mm512_load_ps(running[r] + t * kTileN);
-          store_output(w, n + t * kTileN, sum, y + (first + r) * y_stride);
-        }
+  const QuantizedRows& x = range.x;
+  const int64_t rows = range.last - range.first, row_blocks = (rows + kPackedRows - 1) / kPackedRows;
+  const int64_t g_end = smaller(x.groups, g_begin + kPanelGroups), groups = g_end - g_begin;
+  const int64_t quads = smaller(groups * kQuads, range.w.k / kTileK - g_begin * kQuads);
+  const int8_t* weights = range.weights() + t * range.tile_bytes() + g_begin * kGroupBytes;
+  pack_panel<T>(weights, range.tile_bytes(), quads, groups * kQuads, packed);
+  NextPanel next = {range.after(g_begin, g_end, t + T), range.tile_bytes(),
+                    (kQuads + row_blocks - 1) / row_blocks};
+  for (int64_t block = 0; block < row_blocks; ++block) {  // as equal as can be
+    const int64_t begin = rows * block / row_blocks, end = rows * (block + 1) / row_blocks;
+    multiply_block<kPackedRows, T>(end - begin, packed, x, range.first + begin, g_begin, g_end,
+                                   running[begin] + t * kTileN, &next);
+    // Block by block, so that the scattered stores drain while the next block is multiplied.
+    for (int64_t r = begin; r < end && g_end == x.groups; ++r) {
+      for (int64_t i = t; i < t + T; ++i) {
+        const __m512 sum = _mm512_load_ps(running[r] + i * kTileN);
+        store_output(range.w, range.n + i * kTileN, sum, range.y + (range.first + r) * range.y_stride);
       }
     }
+  }
+}
+
+void multiply_range(const TileRange& range) {
+  alignas(64) RunningSums running;
+  for (int64_t g = 0; g < range.x.groups; g += kPanelGroups) {
+    int64_t t = 0;
+    for (; t + kPackedTiles <= range.tiles; t += kPackedTiles) multiply_tiles<kPackedTiles>(range, g, t, running);
+    for (; t < range.tiles; ++t) multiply_tiles<1>(range, g, t, running);
   }
 }
 
@@ -213,16 +220,7 @@ void linear_int8(const Weight& w, const QuantizedRows& x, float* y, int64_t y_st
                  int64_t n_end) {
   if (w.layout == WeightLayout::kRows) return linear_rows<Dot>(w, x, y, y_stride, n_begin, n_end);
   if (x.rows <= kStreamedRows) return stream_tiles<kStreamedRows>(w, x, y, y_stride, n_begin, n_end);
-  for (int64_t n = n_begin; n < n_end; n += kPackedTiles * kTileN) {
-    for (int64_t first = 0; first < x.rows; first += kPackedMost) {
-      const int64_t last = smaller(x.rows, first + kPackedMost);
-      if (n + kPackedTiles * kTileN <= n_end) {
-        multiply_tiles<kPackedTiles>(w, x, first, last, y, y_stride, n);
-      } else {
-        multiply_tiles<1>(w, x, first, last, y, y_stride, n);
-      }
-    }
-  }
+  for_ranges(w, x, y, y_stride, n_begin, n_end, multiply_range);
 }
 
 }  // namespace
