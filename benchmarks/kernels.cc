@@ -27,7 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBytes = size_t{3} << 29;  // walked once per round: more than any cache holds
-constexpr int64_t kPeakSteps = 2000;
+constexpr int64_t kPeakOperations = 200000000;  // per thread: long enough that waking it does not count
 
 // Rates of one kind of work, in units per second.
 struct Rates {
@@ -87,8 +87,9 @@ struct Bench {
         weights.measure(static_cast<double>(layer_bytes), [&] { linear(layer, quantized, y.data()); });
       } else {
         reads.measure(static_cast<double>(layer_bytes), [&] { read(layer, kStreams[i / 2 % 3]); });
-        const double operations = 2.0 * static_cast<double>(kPeakSteps * peak.step_operations);
-        peaks.measure(operations * pool.n_threads(), [&] { pool.run([&](int) { peak.run(kPeakSteps); }); });
+        const int64_t steps = kPeakOperations / peak.step_operations;
+        const double operations = 2.0 * static_cast<double>(steps * peak.step_operations);
+        peaks.measure(operations * pool.n_threads(), [&] { pool.run([&](int) { peak.run(steps); }); });
       }
     }
     std::free(values);
