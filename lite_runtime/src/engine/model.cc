@@ -41,6 +41,23 @@ int64_t wanted_rows(const Segment& segment) {
   return segment.logits == EK_LOGITS_LAST ? 1 : 0;
 }
 
+// Linears are read in full for every token; of the embedding that lies before them only rows are.
+void stream_linears(NbFile& file, const Plan& plan) {
+  const uint8_t *const data = file.data(), *const data_end = data + file.size();
+  const uint8_t *begin = data_end, *end = data;
+  for (const Step& step : plan.steps) {
+    const LinearStep* linear = std::get_if<LinearStep>(&step.op);
+    if (linear == nullptr) continue;
+    for (const Weight& w : linear->weights) {
+      const uint8_t* weight = static_cast<const uint8_t*>(w.data);
+      if (weight < data || weight >= data_end) continue;  // a copy, since the file held it unaligned
+      begin = std::min(begin, weight);
+      end = std::max(end, weight + w.n * w.k * static_cast<int64_t>(w.is_int8 ? 1 : sizeof(float)));
+    }
+  }
+  if (begin < end) file.will_stream(begin, end);
+}
+
 }  // namespace
 
 const Kernels& choose_kernels(const std::string& isa) {
@@ -67,6 +84,7 @@ Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& option
       chunk_rows_(options.chunk_rows),
       pool_(resolve_threads(options.n_threads)),
       executor_(plan_, kernels_, pool_, layout_, options.exact, options.chunk_rows) {
+  stream_linears(*file_, plan_);
   n_ids_ = plan_.n_vocab;
   for (const Step& step : plan_.steps) {
     if (const EmbeddingStep* embedding = std::get_if<EmbeddingStep>(&step.op))

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -56,6 +57,17 @@ void MappedFile::end_of_open() {
   void* mapped = const_cast<uint8_t*>(data_);
   madvise(mapped, size_, MADV_NORMAL);
   madvise(mapped, size_, MADV_DONTNEED);  // the pages stay in the page cache
+}
+
+void MappedFile::will_stream(const uint8_t* begin, const uint8_t* end) {
+#ifdef MADV_HUGEPAGE
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t first = (std::max(begin, data_) - data_) / page * page;
+  const int64_t last = std::min(end, data_ + size_) - data_;
+  if (first < last) madvise(const_cast<uint8_t*>(data_) + first, static_cast<size_t>(last - first), MADV_HUGEPAGE);
+#else
+  static_cast<void>(begin), static_cast<void>(end);
+#endif
 }
 
 }  // namespace edge_kit

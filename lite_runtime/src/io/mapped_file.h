@@ -22,6 +22,9 @@ class MappedFile {
   // a few bytes here and there, for which the kernel maps 16 pages each; decoding then streams.
   void end_of_open();
 
+  // Asks for large pages where [begin, end) lies in the mapping; a wish that few systems grant for files.
+  void will_stream(const uint8_t* begin, const uint8_t* end);
+
  private:
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;

@@ -85,6 +85,9 @@ class NbFileReader : public NbFile {
   const std::vector<Tensor>& tensors() const override { return tensors_; }
   const uint8_t* data() const override { return data_; }
   size_t size() const override { return static_cast<size_t>(size_); }
+  void will_stream(const uint8_t* begin, const uint8_t* end) override {
+    if (mapping_ != nullptr) mapping_->will_stream(begin, end);
+  }
 
   const Tensor* find(const std::string& name) const override {
     const auto found = tensor_index_.find(name);

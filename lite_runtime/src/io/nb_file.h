@@ -62,6 +62,8 @@ class NbFile {
   virtual bool variable(const std::string& name, DataType* type, std::vector<int64_t>* shape) const = 0;
   virtual const uint8_t* data() const = 0;  // whole mapping
   virtual size_t size() const = 0;
+  // Tells the system that [begin, end) is read for every token; nothing happens for borrowed memory.
+  virtual void will_stream(const uint8_t* begin, const uint8_t* end) = 0;
 };
 
 }  // namespace edge_kit
