@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -41,6 +43,17 @@ class Ceilings:
         """Of each kernel path of this CPU; a multiply-add is two operations."""
         isas = lite_runtime.available_isas()
         return {isa: 2 * machine.multiply_peak(threads, isa) / 1e9 for isa in isas}
+
+
+def leave_page_cache(folder: Path) -> None:
+    """As after a boot: what was just written lies in the page cache in small pieces, what is read in large."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class ForeignLoad:

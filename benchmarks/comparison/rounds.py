@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.engines.base import Engine, EngineError
 
 from . import environments, goals
-from .machine_state import Ceilings
+from .machine_state import Ceilings, leave_page_cache
 from .measure import Turn, take_own_goals, take_turn
 from .worker_process import WorkerProcess
 
@@ -36,6 +36,8 @@ def run_rounds(
 
     say: is told of each turn. The order turns round by one each time, so that nobody always follows the same.
     """
+    for contestant in contestants:
+        leave_page_cache(contestant.folder)
     failed = set()
     for number in range(repeat):
         places = [(contestant, count) for count in threads for contestant in contestants]

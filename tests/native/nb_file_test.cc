@@ -1,11 +1,16 @@
 #include "io/nb_file.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "test.h"
 #include "nb_builder.h"
@@ -306,6 +311,39 @@ TEST(an_open_file_is_hardly_resident) {
   const int64_t grown = resident_bytes() - before;
   REQUIRE(file->size() > (32u << 20));
   REQUIRE(grown < static_cast<int64_t>(file->size() / 10));
+}
+
+// Pages of the file in the page cache, before `leave` and after the file has been opened.
+std::pair<size_t, size_t> cached_pages(const std::string& path, bool leave) {
+  const int fd = open(path.c_str(), O_RDONLY);
+  const size_t size = static_cast<size_t>(lseek(fd, 0, SEEK_END));
+  void* mapping = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  const auto count = [&] {
+    std::vector<unsigned char> states(size / static_cast<size_t>(sysconf(_SC_PAGESIZE)) + 1);
+    mincore(mapping, size, states.data());
+    return static_cast<size_t>(std::count_if(states.begin(), states.end(), [](int s) { return (s & 1) != 0; }));
+  };
+  fsync(fd);
+  if (leave) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  const size_t before = count();
+  NbFile::open(path);
+  const size_t after = count();
+  munmap(mapping, size);
+  close(fd);
+  return {before, after};
+}
+
+TEST(opening_neither_fills_nor_empties_the_page_cache) {
+  TemporaryFile temporary;
+  std::vector<nb::Bytes> params = sample_params();
+  params.push_back(nb::param("t", nb::kInt8, {1 << 24}, nb::Bytes(1 << 24)));
+  temporary.write(nb::file(sample_program(), params));
+  const auto [warm, still_warm] = cached_pages(temporary.path(), false);
+  REQUIRE(warm >= (1u << 24) / static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+  REQUIRE_EQ(still_warm, warm);
+  const auto [cold, still_cold] = cached_pages(temporary.path(), true);
+  if (cold > 0) return;  // a file system in memory
+  REQUIRE_EQ(still_cold, 0u);
 }
 #endif
 

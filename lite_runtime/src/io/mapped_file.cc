@@ -9,18 +9,12 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "io/status.h"
 
 namespace edge_kit {
 namespace {
-
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-};
 
 [[noreturn]] void fail(const std::string& path, const std::string& problem) {
   throw Error(EK_ERR_IO, path + ": cannot be read: " + problem);
@@ -28,12 +22,16 @@ struct Descriptor {
 
 }  // namespace
 
-MappedFile::MappedFile(const std::string& path) {
-  // O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
-  Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.fd < 0) fail(path, std::strerror(errno));
+MappedFile::Descriptor::~Descriptor() {
+  if (fd >= 0) close(fd);
+}
+
+MappedFile::MappedFile(const std::string& path)
+    // O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
+    : file_{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {
+  if (file_.fd < 0) fail(path, std::strerror(errno));
   struct stat info;
-  if (fstat(file.fd, &info) != 0) fail(path, std::strerror(errno));
+  if (fstat(file_.fd, &info) != 0) fail(path, std::strerror(errno));
   if (S_ISDIR(info.st_mode)) fail(path, "it is a folder; expected a .nb file");
   if (!S_ISREG(info.st_mode)) fail(path, "it is a device or a pipe; expected a .nb file");
   if (static_cast<uint64_t>(info.st_size) > std::numeric_limits<size_t>::max()) {
@@ -41,7 +39,7 @@ MappedFile::MappedFile(const std::string& path) {
   }
   size_ = static_cast<size_t>(info.st_size);
   if (size_ == 0) return;
-  void* mapped = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  void* mapped = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file_.fd, 0);
   if (mapped == MAP_FAILED) fail(path, std::strerror(errno));
   data_ = static_cast<const uint8_t*>(mapped);
   // From a cold disk only what is looked at is fetched, not 128 KB around each tensor's header.
@@ -56,7 +54,27 @@ void MappedFile::end_of_open() {
   if (data_ == nullptr) return;
   void* mapped = const_cast<uint8_t*>(data_);
   madvise(mapped, size_, MADV_NORMAL);
+  const bool cold = resident_share() < 0.05;
   madvise(mapped, size_, MADV_DONTNEED);  // the pages stay in the page cache
+#ifdef POSIX_FADV_DONTNEED
+  if (cold) posix_fadvise(file_.fd, 0, 0, POSIX_FADV_DONTNEED);
+#else
+  static_cast<void>(cold);
+#endif
+}
+
+// Of the file's pages, in the page cache; 1 where the system does not tell.
+double MappedFile::resident_share() const {
+#if defined(__linux__)
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> resident((size_ + page - 1) / page);
+  if (mincore(const_cast<uint8_t*>(data_), size_, resident.data()) == 0) {
+    const auto is_resident = [](unsigned char state) { return (state & 1) != 0; };
+    const auto count = std::count_if(resident.begin(), resident.end(), is_resident);
+    return static_cast<double>(count) / static_cast<double>(resident.size());
+  }
+#endif
+  return 1;
 }
 
 void MappedFile::will_stream(const uint8_t* begin, const uint8_t* end) {

@@ -19,13 +19,22 @@ class MappedFile {
   size_t size() const { return size_; }
 
   // Gives back the resident pages that were touched so far, and lets later reads run ahead: opening looks at
-  // a few bytes here and there, for which the kernel maps 16 pages each; decoding then streams.
+  // a few bytes here and there, for which the kernel maps 16 pages each; decoding then streams. Of a file that
+  // was not in the page cache those few leave it again: a large page is only read where no small one lies.
   void end_of_open();
 
   // Asks for large pages where [begin, end) lies in the mapping; a wish that few systems grant for files.
   void will_stream(const uint8_t* begin, const uint8_t* end);
 
  private:
+  struct Descriptor {
+    int fd;
+    ~Descriptor();
+  };
+
+  double resident_share() const;
+
+  Descriptor file_;
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
 };
