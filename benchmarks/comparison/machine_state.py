@@ -46,7 +46,7 @@ class Ceilings:
 
 
 def leave_page_cache(folder: Path) -> None:
-    """As after a boot: what was just written lies in the page cache in small pieces, what is read in large."""
+    """As after a boot: files just written are cached in small pages, files read in large ones."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in folder.rglob("*"):
