@@ -111,9 +111,10 @@ def chosen(text: str) -> list:
 def thread_counts(text: str) -> list:
     """[1, 2] of "1,2"."""
     parts = text.split(",")
-    if not all(part.isdecimal() and 1 <= int(part) <= 1024 for part in parts) or len(set(parts)) < len(parts):
-        raise UsageError(f"--threads {text}, expected different counts from 1 on, as 1,2")
-    return sorted(map(int, parts))
+    counts = {int(part) for part in parts if part.isdecimal() and len(part) <= 4}
+    if len(counts) < len(parts) or not counts or min(counts) < 1 or max(counts) > 1024:
+        raise UsageError(f"--threads {text}, expected different counts from 1 to 1024, as 1,2")
+    return sorted(counts)
 
 
 def install(args) -> int:
@@ -130,12 +131,15 @@ def install(args) -> int:
 
 def compare(args) -> int:
     require_disk(args.work)
-    models = Models(args.model, args.work)
+    from benchmarks.comparison.fidelity import Fidelity
+
+    models, fidelity = Models(args.model, args.work), Fidelity(args.work)
     try:
-        result = measure(args, models)
+        result = measure(args, models, fidelity)
     finally:
         if not args.keep:
             models.remove()
+            fidelity.remove()
     text = report.markdown(result)
     if args.json:
         Path(args.json).write_text(json.dumps(result, indent=2) + "\n")
@@ -147,13 +151,13 @@ def compare(args) -> int:
     return 0 if any("prefill_tps" in row for row in result["rows"]) else 1
 
 
-def measure(args, models: Models) -> dict:
+def measure(args, models: Models, fidelity) -> dict:
     """Everything that the outputs show."""
     from benchmarks.comparison.machine_state import Ceilings
 
     started = time.time()
     models.write_hf()
-    contestants, skipped = prepare(args, models)
+    contestants, skipped = prepare(args, models, fidelity)
     n_vocab, weight_bytes = models.config["vocab_size"], models.weight_bytes()
     models.remove_hf(args.keep)
     ceilings = Ceilings(weight_bytes)
@@ -171,28 +175,21 @@ def measure(args, models: Models) -> dict:
     }
 
 
-def prepare(args, models: Models) -> tuple:
+def prepare(args, models: Models, fidelity) -> tuple:
     """(contestants, [{"engine", "reason"}]): checked against fp32 and converted."""
-    from benchmarks.comparison.fidelity import Fidelity
-
-    fidelity = Fidelity(args.work)
     contestants, skipped = [], []
-    try:
-        for engine, quant in args.engines:
-            reason = environments.skip_reason(engine, args.work)
-            if reason is None:
-                try:
-                    say(f"checking and converting {engine.name} {quant}")
-                    agreement = fidelity.check(engine, quant)
-                    contestants.append(Contestant(engine, quant, models.convert(engine, quant), agreement))
-                except base.EngineError as error:
-                    reason = str(error)
-            if reason is not None:
-                skipped.append({"engine": f"{engine.name} {quant}", "reason": reason})
-                say(f"left out: {engine.name} {quant}: {reason}")
-    finally:
-        if not args.keep:
-            fidelity.remove()
+    for engine, quant in args.engines:
+        reason = environments.skip_reason(engine, args.work)
+        if reason is None:
+            try:
+                say(f"checking and converting {engine.name} {quant}")
+                agreement = fidelity.check(engine, quant)
+                contestants.append(Contestant(engine, quant, models.convert(engine, quant), agreement))
+            except base.EngineError as error:
+                reason = str(error)
+        if reason is not None:
+            skipped.append({"engine": f"{engine.name} {quant}", "reason": reason})
+            say(f"left out: {engine.name} {quant}: {reason}")
     return contestants, skipped
 
 

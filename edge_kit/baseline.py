@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import statistics
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from lite_runtime.model import KV_DTYPES
 
 FORMAT = "edge-kit bench baseline"
 VERSION = 1
+_MOST_BYTES = 16 << 20  # of the file
 LEAST_RUNS = 3  # undisturbed ones that a judgement needs
 _DISTURBED_CHANGE = 0.5
 _MOST_ALLOWED = 0.9  # a tenth of the speed is a regression, whatever the noise
@@ -154,19 +154,33 @@ def _words(fields: dict) -> str:
 def require_writable(path: str, option: str) -> None:
     """UsageError, before anything is measured, if no file can be written there."""
     target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        found = "is a folder" if target.is_dir() else f"lies in {target.parent}, which is no folder"
-        raise UsageError(f"{option} {path} {found}, expected the name of a file in a folder that exists")
+    try:
+        if target.is_dir() or not target.parent.is_dir():
+            found = "is a folder" if target.is_dir() else f"lies in {target.parent}, which is no folder"
+            raise UsageError(f"{option} {path} {found}, expected the name of a file in a folder that exists")
+        if target.exists() and not target.is_file():
+            raise UsageError(f"{option} {path} is a device or a pipe, expected the name of a file")
+        partial = _partial(path)
+        partial.touch()
+        partial.unlink()
+    except OSError as error:
+        raise UsageError(f"{option} {path} cannot be written: {error.strerror}; name another file") from None
+
+
+def _partial(path: str) -> Path:
+    """Beside the file that is meant, wherever links lead."""
+    target = Path(path).resolve()
+    return target.with_name(f"{target.name}.{os.getpid()}.part")
 
 
 def save(path: str, baseline: Baseline) -> None:
     """Writes the file whole or not at all."""
-    partial = f"{path}.{os.getpid()}.part"
+    partial = _partial(path)
     try:
         with open(partial, "w", encoding="utf-8") as file:
             json.dump({"format": FORMAT, "version": VERSION, **asdict(baseline)}, file, indent=2)
             file.write("\n")
-        os.replace(partial, path)
+        os.replace(partial, Path(path).resolve())
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(partial)
@@ -175,6 +189,8 @@ def save(path: str, baseline: Baseline) -> None:
 
 def load(path: str) -> Baseline:
     """Reads a baseline; FileFormatError if the file is none, or damaged."""
+    if Path(path).exists() and not (Path(path).is_file() and Path(path).stat().st_size <= _MOST_BYTES):
+        raise _damaged(path, f"it is no file of at most {_MOST_BYTES >> 20} MB")
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -201,8 +217,8 @@ def load(path: str) -> Baseline:
     for run in fields["runs"]:
         for name in FIGURES:
             value = run.get(name) if isinstance(run, dict) else None
-            if type(value) not in (int, float) or not 0 < value < math.inf:
-                raise _damaged(path, f"a run's '{name}' is {value!r}, expected a positive number")
+            if type(value) not in (int, float) or not 1e-9 < value < 1e15:
+                raise _damaged(path, f"a run's '{name}' is no number between 1e-9 and 1e15")
     return Baseline(**fields)
 
 

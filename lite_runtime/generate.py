@@ -128,6 +128,8 @@ def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher, specul
     while True:
         started = time.perf_counter()
         try:
+            if speculate and n_generated == 1:
+                speculation = Speculation(session)
             if speculation is None:
                 (logits,) = model.forward([(session, ids if token is None else [token], "last")])
             else:
@@ -160,8 +162,6 @@ def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher, specul
             yield item(text + matcher.flush(), token, finish_reason)
             return
         yield item(text, token, None)
-        if speculate and n_generated == 1:
-            speculation = Speculation(session)
 
 
 def _look_ahead(session, speculation, token: int, n_left: int):

@@ -15,6 +15,7 @@ from edge_kit import baseline, speed
 from edge_kit.cli import main
 from edge_kit.commands import bench
 from lite_runtime import machine
+from lite_runtime.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -234,6 +235,7 @@ def test_saved_baseline_holds_all_samples(saved):
 
 
 DAMAGES = ["cut", "empty", "other", "version", "runs", "value", "setting", "kv", "no kv", "kv list", "nan"]
+DAMAGES += ["huge", "tiny"]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -247,6 +249,10 @@ def test_damaged_baseline_is_one_message(saved, tmp_path, tiny_nb, capsys, damag
         content["runs"][1]["load_s"] = "fast"
     if damage == "nan":
         content["runs"][1]["bandwidth_share"] = float("nan")
+    if damage == "huge":
+        content["runs"][1]["load_s"] = 10**400
+    if damage == "tiny":
+        content["runs"][1]["prefill_peak_share"] = 5e-324
     if damage == "setting":
         content["settings"]["threads"] = 0
     if damage == "kv":
@@ -349,3 +355,22 @@ def test_a_slower_kernel_is_a_regression_and_the_same_is_none(demo_nb, tmp_path,
     text = capsys.readouterr().out
     assert "REGRESSION" in text and "warning    this run takes kernel path scalar" in text
     assert "rule       worse: by more than both spreads" in text
+
+
+def test_a_baseline_is_read_from_a_file_of_sensible_size_alone(tmp_path, tiny_nb, capsys):
+    large = tmp_path / "large.json"
+    with open(large, "wb") as file:
+        file.truncate(17 << 20)
+    assert "no file of at most 16 MB" in error(capsys, tiny_nb, "--compare", large)
+    assert "no file of at most 16 MB" in error(capsys, tiny_nb, "--compare", "/dev/zero")
+
+
+def test_save_refuses_what_is_no_file_and_follows_links(saved, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path / ("x" * 300)):
+        with pytest.raises(UsageError, match="--save"):
+            baseline.require_writable(str(path), "--save")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    baseline.save(str(tmp_path / "link"), baseline.load(str(saved)))
+    assert (tmp_path / "link").is_symlink() and baseline.load(str(tmp_path / "target"))
+    assert not list(tmp_path.glob("*.part"))

@@ -233,7 +233,7 @@ def test_foreign_load_counts_a_busy_neighbour():
         (["--model", "demo", "--engines", "edge-kit,mmn"], "did you mean 'mnn'?"),
         (["--model", "demo", "--engines", "mnn:int2"], "mnn can be timed at int8, int4 or all"),
         (["--model", "demo", "--engines", "mnn,mnn:int8"], "stands there twice"),
-        (["--model", "demo", "--threads", "0"], "--threads 0, expected different counts from 1 on"),
+        (["--model", "demo", "--threads", "0"], "--threads 0, expected different counts from 1"),
         (["--model", "demo", "--threads", "2,2"], "--threads 2,2, expected different counts"),
         (["--model", "demo", "--repeat", "none"], "'none', expected an integer"),
         (["--model", "demo", "--json", "/no/folder/x.json"], "--json /no/folder/x.json lies in /no/folder"),
@@ -390,3 +390,33 @@ def test_one_run_of_this_kit_alone(tmp_path, native_library):
     assert "| edge-kit int8 | 1 |" in done.stdout
     left = sorted(str(path.relative_to(work)) for path in work.rglob("*") if path.is_file())
     assert left == ["edge_kit/random-tiny-int8.log", "edge_kit/worker.log", "fidelity.json"]
+
+
+def test_a_model_is_kept_under_a_name_of_its_own(tmp_path, monkeypatch):
+    for folder in ("a", "b"):
+        (tmp_path / folder / "sub").mkdir(parents=True)
+        (tmp_path / folder / "m.nb").write_bytes(folder.encode())
+    files = [str(tmp_path / folder / "m.nb") for folder in ("a", "b")]
+    assert len({models.Models(file, tmp_path).hf_folder for file in files}) == 2
+    monkeypatch.chdir(tmp_path / "a" / "sub")
+    assert models.Models("..", tmp_path).hf_folder.parent == tmp_path / "hf"
+    assert models.Models("..", tmp_path).hf_folder.name.startswith("a-")
+    for missing in ("", str(tmp_path / "none.nb")):
+        with pytest.raises(UsageError, match="does not exist"):
+            models.Models(missing, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,1", "1,01", "2000", "9" * 5000, "1,x"])
+def test_thread_counts_are_different_and_sensible(text):
+    with pytest.raises(UsageError, match="--threads"):
+        peers.thread_counts(text)
+    assert peers.thread_counts("2,1") == [1, 2]
+
+
+def test_rounds_change_who_follows_whom(tmp_path, monkeypatch):
+    order = []
+    monkeypatch.setattr(rounds, "_turn", lambda who, count, *_: order.append((who.quant, count)))
+    monkeypatch.setattr(rounds.Contestant, "key", property(lambda self: ("engine", self.quant)))
+    contestants = [rounds.Contestant(None, quant, tmp_path) for quant in "abc"]
+    rounds.run_rounds(contestants, [1, 2], 2, 10, None, tmp_path, lambda text: None)
+    assert order[6:] == order[:6][::-1] and len(set(order[:6])) == 6

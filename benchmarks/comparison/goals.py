@@ -93,6 +93,7 @@ GOALS = [
     Goal("prefill of 32 against the best peer", 1.2, versus_best("prefill_tps", 32)),
     Goal("decode against MNN int8", 1.0, versus("decode_tps", EMPTY, MNN)),
     Goal("decode against llama.cpp Q8_0", 1.5, versus("decode_tps", EMPTY, LLAMA_CPP)),
+    Goal("decode against the best peer", 1.0, versus_best("decode_tps", EMPTY)),
     Goal("decode, share of the read bandwidth", 0.93, own_median("bandwidth"), True),
     Goal("decode at 2,000 of context, of an empty one", 0.9, own_ratio("long_context", "2000", "0"), True),
     Goal("decode at 8,000 of context, of an empty one", 0.8, own_ratio("long_context", "8000", "0"), True),

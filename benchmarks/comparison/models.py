@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 from benchmarks.engines import base, edge_kit
@@ -24,7 +25,7 @@ class Models:
     def __init__(self, spec: str, work: Path):
         self.spec = spec
         self._work = work
-        self._label = "".join(c if c.isalnum() or c in "-." else "-" for c in spec.strip("/").split("/")[-1])
+        self._label = _label(spec)
         self.hf_folder = work / "hf" / self._label
         self._made = []
 
@@ -36,8 +37,11 @@ class Models:
 
         if not self.hf_folder.is_dir():
             checkpoint = open_model(self.spec)
-            self._made.append(self.hf_folder)
-            write_hf_folder(checkpoint, self.hf_folder, "bfloat16")
+            unfinished = self.hf_folder.with_name(self._label + ".unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            self._made += [self.hf_folder, unfinished]
+            write_hf_folder(checkpoint, unfinished, "bfloat16")
+            unfinished.rename(self.hf_folder)
 
     @property
     def config(self) -> dict:
@@ -80,6 +84,19 @@ class Models:
         for folder in self._made:
             shutil.rmtree(folder, ignore_errors=True)
         self._made.clear()
+
+
+def _label(spec: str) -> str:
+    """A folder's name for a checkpoint; of a file or folder, another one once it is changed."""
+    if spec == "demo" or spec.startswith("random:"):
+        return "".join(c if c.isalnum() or c in "-." else "-" for c in spec)
+    path = Path(spec).resolve()
+    if not spec or not path.exists():
+        raise UsageError(f"--model {spec!r} does not exist: expected demo, random:NAME, a file or a folder")
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    state = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    name = "".join(c if c.isalnum() or c in "-." else "-" for c in path.name)
+    return f"{name}-{zlib.crc32(repr(state).encode()):08x}"
 
 
 def require_disk(work: Path) -> None:

@@ -34,15 +34,14 @@ def run_rounds(
 ) -> None:
     """Fills in each contestant's turns. One that fails at a thread count does not run there again.
 
-    say: is told of each turn. The order turns round by one each time, so that nobody always follows the same.
+    say: is told of each turn. Every second round runs backwards, so that nobody always follows the same.
     """
     for contestant in contestants:
         leave_page_cache(contestant.folder)
     failed = set()
     for number in range(repeat):
         places = [(contestant, count) for count in threads for contestant in contestants]
-        shift = number % len(places)
-        for contestant, count in places[shift:] + places[:shift]:
+        for contestant, count in places[::-1] if number % 2 else places:
             who = (contestant.key, count)
             turn = None
             if who not in failed:

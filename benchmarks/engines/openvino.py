@@ -75,7 +75,6 @@ class OpenVino(base.Engine):
                 pass
 
         self._clock = Clock
-        self._generate([1, 2, 3], 2)  # the first request compiles kernels, for one to two seconds
 
     def _generate(self, ids: list, n_new: int, clock=None) -> list:
         import numpy

@@ -120,7 +120,7 @@ void Executor::run(const Chunk& chunk, float* logits, const std::function<void()
     const AttentionStep* attention = std::get_if<AttentionStep>(&plan_.steps[i].op);
     if (linear == nullptr && attention == nullptr) continue;
     run_rows(begin, i + 1);
-    if (is_mlp_[i] && rows_ > kFewRows) {
+    if (is_mlp_[i] && rows_ > kStreamedRows) {
       run_mlp(i);
       i += kMlpSteps - 1;
     } else if (linear != nullptr) {

@@ -25,7 +25,6 @@ namespace edge_kit {
 
 // Below this many floats touched, weights read or multiplications done, a region runs on the calling thread.
 constexpr int64_t kTinyWork = 16384;
-constexpr int64_t kFewRows = 8;  // up to here the weights alone count, which are best read in long streams
 constexpr int64_t kUnitsPerThread = 4;  // so that a thread that is held up does not hold up the rest
 
 inline int64_t round_up(int64_t value, int64_t multiple) {

@@ -82,9 +82,13 @@ void Executor::run_mlp_columns(const LinearStep& gate_up, const SiluMulStep& act
                                int64_t scratch) {
   const int64_t n = group * kGroup, groups = groups_of(activation.width);
   for (size_t i = 0; i < gate_up.weights.size(); ++i) {
-    const Weight& w = gate_up.weights[i];
+    Weight w = gate_up.weights[i];  // these columns of it
+    w.data = static_cast<const int8_t*>(w.data) + n * w.k;
+    w.scale += n;
+    if (w.bias != nullptr) w.bias += n;
+    w.n = kGroup;
     float* y = buffer(gate_up.outputs[i]).data + scratch;
-    kernels_.linear_int8(w, quantized_.rows(rows_, w.k), y - n, kGroup, n, n + kGroup);
+    kernels_.linear_int8(w, quantized_.rows(rows_, w.k), y, kGroup, 0, kGroup);
   }
   float* gate = buffer(activation.gate).data + scratch;
   kernels_.silu_mul(gate, buffer(activation.up).data + scratch, gate, rows_ * kGroup);

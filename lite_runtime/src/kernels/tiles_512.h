@@ -16,10 +16,9 @@ namespace {
 constexpr int64_t kQuadBytes = kTileN * kTileK;   // one register: 16 outputs by 4 inputs
 constexpr int64_t kQuads = kGroup / kTileK;       // registers per group
 constexpr int64_t kGroupBytes = kGroup * kTileN;  // of one tile
-constexpr int kStreamedRows = 8;                  // up to here memory is the bound, and weights are streamed
 constexpr int64_t kPanelGroups = 8;               // of a weight tile, that stay in L1 while the rows meet them
-constexpr int64_t kRangeTiles = 8;                // tiles that one pass over the rows serves, and
-constexpr int64_t kRangeRows = 256;               // rows, whose running sums are held on the stack
+constexpr int64_t kRangeTiles = 8;                // most tiles that one pass over the rows serves,
+constexpr int64_t kRangeRows = 256;               // and most rows: their running sums are held on the stack
 
 // Rows [first, last) by `tiles` weight tiles from output n on: panel by panel along K, so that a panel's
 // activations come near once for all tiles.
