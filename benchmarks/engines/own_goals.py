@@ -1,4 +1,5 @@
-"""What only this kit promises: long contexts, many sequences at once, the share of the bandwidth.
+"""What only this kit promises: long contexts, many sequences at once, the shares of bandwidth and int8 peak,
+and what speculation gains.
 
 Each takes a loaded model and gives samples, one per turn. Within a turn the cases alternate in short windows,
 so that a ratio compares moments that lie close together.

@@ -321,7 +321,8 @@ std::pair<size_t, size_t> cached_pages(const std::string& path, bool leave) {
   const auto count = [&] {
     std::vector<unsigned char> states(size / static_cast<size_t>(sysconf(_SC_PAGESIZE)) + 1);
     mincore(mapping, size, states.data());
-    return static_cast<size_t>(std::count_if(states.begin(), states.end(), [](int s) { return (s & 1) != 0; }));
+    const auto is_cached = [](unsigned char state) { return (state & 1) != 0; };
+    return static_cast<size_t>(std::count_if(states.begin(), states.end(), is_cached));
   };
   fsync(fd);
   if (leave) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);

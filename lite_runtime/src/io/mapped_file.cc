@@ -82,7 +82,8 @@ void MappedFile::will_stream(const uint8_t* begin, const uint8_t* end) {
   const int64_t page = sysconf(_SC_PAGESIZE);
   const int64_t first = (std::max(begin, data_) - data_) / page * page;
   const int64_t last = std::min(end, data_ + size_) - data_;
-  if (first < last) madvise(const_cast<uint8_t*>(data_) + first, static_cast<size_t>(last - first), MADV_HUGEPAGE);
+  if (first >= last) return;
+  madvise(const_cast<uint8_t*>(data_) + first, static_cast<size_t>(last - first), MADV_HUGEPAGE);
 #else
   static_cast<void>(begin), static_cast<void>(end);
 #endif

@@ -19,8 +19,8 @@ class MappedFile {
   size_t size() const { return size_; }
 
   // Gives back the resident pages that were touched so far, and lets later reads run ahead: opening looks at
-  // a few bytes here and there, for which the kernel maps 16 pages each; decoding then streams. Of a file that
-  // was not in the page cache those few leave it again: a large page is only read where no small one lies.
+  // a few bytes here and there, for which the kernel maps 16 pages each; decoding then streams. Of a file
+  // that was not in the page cache those few leave it again: a large page is only read where no small one is.
   void end_of_open();
 
   // Asks for large pages where [begin, end) lies in the mapping; a wish that few systems grant for files.

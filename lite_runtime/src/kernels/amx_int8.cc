@@ -98,8 +98,8 @@ void add_group(const float* scale, const Dots& dots, __m512* sums) {
   }
 }
 
-// From step g on, of a full panel: the tile unit multiplies group g while group g - 1 is stored and the vector
-// units add group g - 2.
+// From step g on, of a full panel: the tile unit multiplies group g while group g - 1 is stored and the
+// vector units add group g - 2.
 template <int64_t g>
 inline void multiply_groups(const RowBlock& x, const Panel& panel, Dots* dots, __m512* sums) {
   if constexpr (g < kPanelGroups) {
@@ -130,8 +130,8 @@ void multiply_panel(const RowBlock& x, const Panel& panel, float* running) {
 }
 
 // All rows of the range by one panel: tiles [t_begin, t_end) and the groups from g on.
-void multiply_tiles(const TileRange& range, int64_t g, int64_t t_begin, int64_t t_end, const Partials& partial,
-                    RunningSums& running) {
+void multiply_tiles(const TileRange& range, int64_t g, int64_t t_begin, int64_t t_end,
+                    const Partials& partial, RunningSums& running) {
   const QuantizedRows& x = range.x;
   const int64_t groups = smaller(kPanelGroups, x.groups - g), whole = range.w.k / kGroup;
   const int64_t blocks = (range.last - range.first + kTileRows - 1) / kTileRows;
@@ -144,8 +144,8 @@ void multiply_tiles(const TileRange& range, int64_t g, int64_t t_begin, int64_t 
     const RowBlock values(x, row, rows, g);
     for (int64_t t = t_begin; t < t_end; ++t) {
       const int8_t* next = after + (t - t_begin) * tile_bytes + block * lines * kQuadBytes * kPanelGroups;
-      const Panel panel = {range.weights() + t * tile_bytes + g * kGroupBytes, smaller(groups, whole - g), groups,
-                           partial[t], next, lines};
+      const int8_t* weights = range.weights() + t * tile_bytes + g * kGroupBytes;
+      const Panel panel = {weights, smaller(groups, whole - g), groups, partial[t], next, lines};
       float* sums = running[block][t];
       multiply_panel(values, panel, sums);
       for (int64_t r = 0; r < rows && g + groups == x.groups; ++r) {

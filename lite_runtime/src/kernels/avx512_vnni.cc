@@ -201,16 +201,14 @@ void multiply_range(const TileRange& range) {
   alignas(64) RunningSums running;
   for (int64_t g = 0; g < range.x.groups; g += kPanelGroups) {
     int64_t t = 0;
-    for (; t + kPackedTiles <= range.tiles; t += kPackedTiles) multiply_tiles<kPackedTiles>(range, g, t, running);
+    for (; t + kPackedTiles <= range.tiles; t += kPackedTiles) {
+      multiply_tiles<kPackedTiles>(range, g, t, running);
+    }
     for (; t < range.tiles; ++t) multiply_tiles<1>(range, g, t, running);
   }
 }
 
-struct Dot {
-  static __m256i prepare(__m256i weights) {
-    return _mm256_xor_si256(weights, _mm256_set1_epi8(static_cast<char>(0x80)));
-  }
-  static __m256i start(int32_t offset) { return _mm256_set1_epi32(offset); }
+struct Dot : UnsignedWeights {
   static __m256i add(__m256i sum, __m256i, __m256i prepared, __m256i values) {
     return _mm256_dpbusd_epi32(sum, prepared, values);
   }

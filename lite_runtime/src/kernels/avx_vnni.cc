@@ -10,11 +10,7 @@
 namespace edge_kit {
 namespace {
 
-struct Dot {
-  static __m256i prepare(__m256i weights) {
-    return _mm256_xor_si256(weights, _mm256_set1_epi8(static_cast<char>(0x80)));
-  }
-  static __m256i start(int32_t offset) { return _mm256_set1_epi32(offset); }
+struct Dot : UnsignedWeights {
   static __m256i add(__m256i sum, __m256i, __m256i weights, __m256i values) {
     return _mm256_dpbusd_avx_epi32(sum, weights, values);
   }

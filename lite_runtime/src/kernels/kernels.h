@@ -23,7 +23,7 @@ namespace edge_kit {
 constexpr int64_t kGroup = 64;       // activations per quantization group
 constexpr int64_t kTileN = 16;       // outputs per weight tile
 constexpr int64_t kTileK = 4;        // inputs per weight tile
-constexpr int kStreamedRows = 8;     // up to here memory is the bound, and weights are best read in long streams
+constexpr int kStreamedRows = 8;     // up to here memory is the bound: weights are read in long streams
 constexpr int64_t kCacheBlock = 64;  // tokens per block of the KV cache
 constexpr int64_t kSumLanes = 16;    // running sums of a reduction; then lanes i and i + 8, 4, 2, 1 are added
 constexpr int64_t kMaxHeadDim = 512;  // attention keeps a block of keys on the stack; planners refuse more

@@ -82,6 +82,14 @@ __m256i sum_each(const __m256i* x) {
 //   add(sums, w, prepare(w), x)    sums + the products
 //   start(offset)                  what to begin a group's sums with, given QuantizedRows::offset
 //
+// Where unsigned bytes are multiplied by signed ones, the weights are read as w ^ 0x80 = w + 128.
+struct UnsignedWeights {
+  static __m256i prepare(__m256i weights) {
+    return _mm256_xor_si256(weights, _mm256_set1_epi8(static_cast<char>(0x80)));
+  }
+  static __m256i start(int32_t offset) { return _mm256_set1_epi32(offset); }
+};
+
 // Eight outputs at a time, group by group: products along K, then summed so that lanes are outputs.
 template <typename Dot>
 void linear_rows(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
