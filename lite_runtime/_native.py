@@ -27,6 +27,7 @@ ABI_VERSION = 1
 MODES = {"int8": 0, "exact": 1}
 KV_DTYPES = {None: 0, "f16": 1, "int8": 2}  # None: the mode's
 LOGITS = {"none": 0, "last": 1, "all": 2}
+TEXT_FLAGS = {"bos": 1, "special": 2}
 STEP_KINDS = (
     "other",
     "embedding",
@@ -157,6 +158,37 @@ _SIGNATURES = {
         [_pointer, ctypes.POINTER(ProfileEntry), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)],
     ),
     "ek_model_profile_stop": ("status", [_pointer]),
+    "ek_text_encode": (
+        "status",
+        [
+            _pointer,
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+            ctypes.c_uint32,
+            _pointer,
+            ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t),
+        ],
+    ),
+    "ek_text_decode": (
+        "status",
+        [
+            _pointer,
+            _pointer,
+            ctypes.c_size_t,
+            ctypes.c_int32,
+            _pointer,
+            ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t),
+        ],
+    ),
+    "ek_text_stream_create": ("status", [_pointer, _out_pointer]),
+    "ek_text_stream_free": (None, [_pointer]),
+    "ek_text_stream_add": (
+        "status",
+        [_pointer, ctypes.c_int32, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_size_t)],
+    ),
+    "ek_text_stream_reset": ("status", [_pointer]),
     "ek_isa_name": (ctypes.c_char_p, [ctypes.c_int32]),
 }
 

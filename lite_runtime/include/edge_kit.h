@@ -39,6 +39,7 @@ typedef enum ek_status {
 
 typedef struct ek_model ek_model;
 typedef struct ek_session ek_session;
+typedef struct ek_text_stream ek_text_stream;
 
 typedef enum ek_mode {
   EK_MODE_INT8 = 0,  /* activations quantized in groups of 64, fp16 or int8 cache */
@@ -121,6 +122,14 @@ typedef struct ek_profile_entry {
   int64_t operations;    /* multiply-adds of linears and attention */
 } ek_profile_entry;
 
+/* Flags of ek_text_encode. */
+typedef enum ek_text_flags {
+  EK_TEXT_BOS = 1,     /* one beginning-of-sequence token in front, where the model has it and the text does
+                          not begin with it. Not for a rendered chat template, which writes its own. */
+  EK_TEXT_SPECIAL = 2  /* special tokens written in the text, such as <|im_end|>, become their ids. Without,
+                          they are plain text: for text that is not to be trusted. */
+} ek_text_flags;
+
 EK_API uint32_t ek_abi_version(void);
 EK_API const char* ek_version(void);
 EK_API const char* ek_last_error(void);
@@ -172,6 +181,30 @@ EK_API ek_status ek_model_profile_start(ek_model* model);
 EK_API ek_status ek_model_profile_take(ek_model* model, ek_profile_entry* entries, size_t capacity,
                                        size_t* n_entries);
 EK_API ek_status ek_model_profile_stop(ek_model* model);
+
+/* Text to token ids and back by the tokenizer in the model's file, which is read at the first of these calls.
+ * EK_ERR_UNSUPPORTED: the file has none, or one with a part that the message names. Any thread. */
+
+/* Token ids of UTF-8 text; broken bytes count as U+FFFD. `flags`: ek_text_flags. `n_ids` receives their
+ * number, 3 * n_bytes + 1 at most; with less room (capacity 0, ids NULL) nothing is written. */
+EK_API ek_status ek_text_encode(ek_model* model, const char* text, size_t n_bytes, uint32_t flags,
+                                int32_t* ids, size_t capacity, size_t* n_ids);
+/* UTF-8 text of token ids, bytes that are no UTF-8 replaced by U+FFFD. Ids that stand for nothing are left
+ * out, special tokens if skip_special is not 0. `n_bytes` receives the size; with less room nothing is
+ * written. No NUL is added. */
+EK_API ek_status ek_text_decode(ek_model* model, const int32_t* ids, size_t n_ids, int32_t skip_special,
+                                char* text, size_t capacity, size_t* n_bytes);
+
+/* Text of tokens as they come. A stream is used by one thread at a time, and may outlive its model. */
+EK_API ek_status ek_text_stream_create(ek_model* model, ek_text_stream** stream);
+EK_API void ek_text_stream_free(ek_text_stream* stream);
+/* `text` receives what became certain with `token`: whole characters, none for a special token or inside of
+ * a character. It ends with a NUL, has n_bytes before it (n_bytes may be NULL) and lives until the next call.
+ * All texts together are what ek_text_decode gives, but for an unfinished character at the end. */
+EK_API ek_status ek_text_stream_add(ek_text_stream* stream, int32_t token, const char** text,
+                                    size_t* n_bytes);
+/* Forgets an unfinished character, for a next text. */
+EK_API ek_status ek_text_stream_reset(ek_text_stream* stream);
 
 /* Names of the kernel paths this CPU can run, best first; NULL past the end. Static storage. */
 EK_API const char* ek_isa_name(int32_t index);

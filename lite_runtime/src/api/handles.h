@@ -6,9 +6,11 @@
 
 #include "edge_kit.h"
 #include "engine/model.h"
+#include "text/lazy_tokenizer.h"
 
 struct ek_model {
   std::shared_ptr<edge_kit::Model> core;
+  edge_kit::LazyTokenizer tokenizer{};
 };
 
 struct ek_session {

@@ -1,0 +1,96 @@
+// The text calls of the C API.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/guard.h"
+#include "api/handles.h"
+#include "text/utf8.h"
+
+struct ek_text_stream {
+  std::shared_ptr<const edge_kit::Tokenizer> tokenizer;
+  edge_kit::Utf8Stream utf8;
+  std::string text;  // of the last token
+};
+
+using namespace edge_kit;
+
+namespace {
+
+constexpr uint32_t kTextFlags = EK_TEXT_BOS | EK_TEXT_SPECIAL;
+
+std::shared_ptr<const Tokenizer> tokenizer_of(ek_model* model) {
+  require(model != nullptr, "model is NULL");
+  return model->tokenizer.get(model->core->file());
+}
+
+void require_array(const void* array, size_t count, const std::string& name, const char* count_name) {
+  require(array != nullptr || count == 0, name + " is NULL with " + count_name + " " + std::to_string(count));
+}
+
+}  // namespace
+
+ek_status ek_text_encode(ek_model* model, const char* text, size_t n_bytes, uint32_t flags, int32_t* ids,
+                         size_t capacity, size_t* n_ids) {
+  return guarded([&] {
+    require(n_ids != nullptr, "n_ids is NULL");
+    *n_ids = 0;
+    require_array(text, n_bytes, "text", "n_bytes");
+    require_array(ids, capacity, "ids", "capacity");
+    require((flags & ~kTextFlags) == 0,
+            "flags is " + std::to_string(flags) + "; known are 1 (BOS) and 2 (special)");
+    std::vector<int32_t> found;
+    tokenizer_of(model)->encode({text, n_bytes}, (flags & EK_TEXT_BOS) != 0, (flags & EK_TEXT_SPECIAL) != 0,
+                                &found);
+    *n_ids = found.size();
+    if (found.size() <= capacity) std::copy(found.begin(), found.end(), ids);
+  });
+}
+
+ek_status ek_text_decode(ek_model* model, const int32_t* ids, size_t n_ids, int32_t skip_special, char* text,
+                         size_t capacity, size_t* n_bytes) {
+  return guarded([&] {
+    require(n_bytes != nullptr, "n_bytes is NULL");
+    *n_bytes = 0;
+    require_array(ids, n_ids, "ids", "n_ids");
+    require_array(text, capacity, "text", "capacity");
+    const std::string decoded = tokenizer_of(model)->decode(ids, n_ids, skip_special != 0);
+    *n_bytes = decoded.size();
+    if (decoded.size() <= capacity) std::copy(decoded.begin(), decoded.end(), text);
+  });
+}
+
+ek_status ek_text_stream_create(ek_model* model, ek_text_stream** stream) {
+  return guarded([&] {
+    require(stream != nullptr, "stream is NULL");
+    *stream = nullptr;
+    auto created = std::make_unique<ek_text_stream>();
+    created->tokenizer = tokenizer_of(model);
+    *stream = created.release();
+  });
+}
+
+void ek_text_stream_free(ek_text_stream* stream) { delete stream; }
+
+ek_status ek_text_stream_add(ek_text_stream* stream, int32_t token, const char** text, size_t* n_bytes) {
+  return guarded([&] {
+    require(text != nullptr, "text is NULL");
+    *text = "";
+    if (n_bytes != nullptr) *n_bytes = 0;
+    require(stream != nullptr, "stream is NULL");
+    stream->text.clear();
+    if (!stream->tokenizer->is_special(token)) {
+      stream->utf8.add(stream->tokenizer->token_bytes(token), &stream->text);
+    }
+    *text = stream->text.c_str();
+    if (n_bytes != nullptr) *n_bytes = stream->text.size();
+  });
+}
+
+ek_status ek_text_stream_reset(ek_text_stream* stream) {
+  return guarded([&] {
+    require(stream != nullptr, "stream is NULL");
+    stream->utf8.reset();
+  });
+}
