@@ -181,12 +181,24 @@ SPLITS = {
 }
 
 
+def too_new_for_digits(points) -> set:
+    """Digits goes by Rust's own table, which lacks a few numbers that the regular expressions know."""
+    digits, numbers = pre_tokenizers.Digits(True), pre_tokenizers.Split(Regex(r"\p{N}"), "isolated")
+    texts = {point: f"a{chr(point)}" for point in points}
+    return {p for p, t in texts.items() if digits.pre_tokenize_str(t) != numbers.pre_tokenize_str(t)}
+
+
 @pytest.mark.parametrize("split", SPLITS)
 def test_class_of_every_character(open_with, split):
     """Whether a character goes with a letter, a digit, a symbol, a space or an apostrophe before it."""
     expected = byte_tokenizer(SPLITS[split], "a1!Ġ'")
     native = open_with({"tokenizer.json": expected.to_str().encode()})
-    for chunk in chunks(known_code_points()):
+    points = known_code_points()
+    if split == "digits":
+        newest = too_new_for_digits(points)
+        assert len(newest) < 20
+        points = [point for point in points if point not in newest]
+    for chunk in chunks(points):
         text = "".join(f"a{c} 1{c} !{c}\n {c}x'{c}" for c in map(chr, chunk))
         assert native.encode(text) == expected.encode(text).ids, f"U+{chunk[0]:04X} to U+{chunk[-1]:04X}"
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,7 +65,8 @@ inline std::string zip(const Files& files, const ZipForm& form = {}) {
     for (const uint64_t value : {crc, size, size}) put(&directory, value, 4);
     put(&directory, name.size(), 2);
     put(&directory, extra.size(), 2);
-    put(&directory, 0, 10);
+    put(&directory, 0, 2);  // no comment; then disk and attributes
+    put(&directory, 0, 8);
     put(&directory, form.zip64 ? 0xFFFFFFFF : header, 4);
     directory += name + extra;
   }

@@ -78,7 +78,7 @@ def combining_classes() -> dict:
 def table(kind: str, name: str, rows: list) -> str:
     lines, line = [f"const {kind} {name}[] = {{"], "   "
     for row in rows:
-        item = " {" + ",".join(filter(None, row)) + "},"
+        item = " {" + ",".join(row) + "},"
         if len(line + item) > LINE:
             lines.append(line)
             line = "   "
@@ -102,7 +102,10 @@ def main() -> None:
     classes = {code_point: name for name, other in CLASSES.items() for code_point in members(other)}
     rows = [(f"{a:#x}", f"{b:#x}", name) for a, b, name in ranges(classes)]
     marks = [(f"{a:#x}", f"{b:#x}", str(own)) for a, b, own in ranges(combining_classes())]
-    parts = [(f"{a:#x}", f"{b:#x}", f"{c:#x}" if c else "0", "1"[: int(d)]) for a, b, c, d in decompositions()]
+    parts = []
+    for code_point, first, second, never_composed in decompositions():
+        numbers = [f"{code_point:#x}", f"{first:#x}", f"{second:#x}" if second else "0"]
+        parts.append([*numbers, "1"] if never_composed else numbers)
     tables = [table("ClassRange", "kClassRanges", rows), table("MarkRange", "kMarkRanges", marks)]
     write("unicode_classes.cc", [NAMES, *tables])
     write("unicode_normalization.cc", [table("Decomposition", "kDecompositions", parts)])
