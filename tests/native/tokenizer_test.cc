@@ -131,8 +131,7 @@ TEST(a_word_that_is_a_token) {
 
 TEST(bytes_without_a_token_are_left_out) {
   std::string json = ToyTokenizer().json();
-  const std::string entry = quoted(byte_letter('z')) + ":" + std::to_string('z') + ",";
-  json.erase(json.find(entry), entry.size());
+  json.replace(json.find("\"z\":122"), 3, "\"unused\"");
   CHECK((encode(*make({{"tokenizer.json", json}}), "hzello") == Ids{259}));
 }
 
@@ -265,9 +264,10 @@ TEST(what_a_runtime_lacks_is_named) {
   damaged(&ToyTokenizer::model_options, R"("vocab":{"\ud800":1})", "half a surrogate pair");
   check([](ToyTokenizer* toy) { toy->merges.push_back({"h", "e"}); }, EK_ERR_FORMAT, "the token 'he'");
   check([](ToyTokenizer* toy) { toy->added[0] = R"("content":"a","special":true,"normalized":false)"; },
-        EK_ERR_FORMAT, "differs from 97, its id in the vocabulary");
+        EK_ERR_FORMAT, "id 260 of the added token a, expected 97");
   check([](ToyTokenizer* toy) { toy->added[0] += R"(,"id":4194304)"; }, EK_ERR_FORMAT, "is 4194304");
-  check([](ToyTokenizer* toy) { toy->added[0] += R"(,"id":1)"; }, EK_ERR_FORMAT, "or the id 1 twice");
+  check([](ToyTokenizer* toy) { toy->added[0] += R"(,"id":1)"; }, EK_ERR_FORMAT, "expected 260");
+  check([](ToyTokenizer* toy) { toy->added[1] += R"(,"id":300)"; }, EK_ERR_FORMAT, "expected 261");
   check([](ToyTokenizer* toy) { toy->added[0] += R"(,"id":1.5)"; }, EK_ERR_FORMAT, "expected an integer");
 }
 

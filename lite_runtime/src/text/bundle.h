@@ -1,5 +1,5 @@
-// The zip archive behind the last tensor: tokenizer, configuration, manifest. lite_runtime/bundle.py is the
-// same in Python, and both must take and refuse the same archives.
+// The zip archive behind the last tensor: tokenizer, configuration, manifest. lite_runtime/bundle.py reads it
+// in Python.
 //
 // Files are stored in it, not compressed, so that they are read where they lie. Offsets count from the start
 // of the file or of the archive; both are common.

@@ -157,6 +157,7 @@ class TokenizerReader {
     parts_.ignore_merges = !ignore_merges.is_null() && ignore_merges.boolean("ignore_merges");
     model["vocab"].each_member("model.vocab", [this](const std::string& token, const Json& id) {
       add(token_id(id), token, Vocabulary::Origin::kModel);
+      ++n_model_tokens_;
     });
     check_bytes(model["unk_token"]);
     model["merges"].each_element("model.merges", [this](const Json& merge) { read_merge(merge); });
@@ -206,13 +207,13 @@ class TokenizerReader {
     if (content.size() > AddedTokens::kMaxBytes) {
       unsupported("an added token of " + std::to_string(content.size()) + " bytes");
     }
+    // A token has its id in the vocabulary or else the next free one, whatever the file says: Hugging Face's
+    // tokenizers number it like this, so other ids are refused.
     const int32_t id = token_id(token["id"]), known = parts_.vocabulary.find(content);
-    if (known == kNoToken) {
-      add(id, content, Vocabulary::Origin::kAdded);
-    } else if (known != id) {
-      damaged("id " + std::to_string(id) + name + " differs from " + std::to_string(known) +
-              ", its id in the vocabulary");
-    }
+    const int32_t expected = known != kNoToken ? known : std::max(last_added_ + 1, n_model_tokens_);
+    if (id != expected) damaged("id " + std::to_string(id) + name + ", expected " + std::to_string(expected));
+    if (known == kNoToken) add(id, content, Vocabulary::Origin::kAdded);
+    last_added_ = std::max(last_added_, id);
     const bool special = token["special"].boolean("special");
     if (token["normalized"].boolean("normalized")) {
       parts_.added_normalized.push_back({parts_.nfc ? nfc(content) : content, id, special});
@@ -237,7 +238,8 @@ class TokenizerReader {
 
   const Json document_;
   TokenizerParts parts_;
-  int32_t first_added_ = kNoToken;
+  int32_t first_added_ = kNoToken;  // by the post-processor
+  int32_t n_model_tokens_ = 0, last_added_ = kNoToken;
   bool ends_in_bytes_ = false, has_template_ = false;
 };
 
