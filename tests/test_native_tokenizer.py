@@ -230,16 +230,18 @@ TEMPLATE = {
     "type": "TemplateProcessing",
     "single": [{"SpecialToken": {"id": "B", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
     "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-    "special_tokens": {"B": {"id": "B", "ids": [151646], "tokens": ["<｜begin▁of▁sentence｜>"]}},
+    "special_tokens": {"B": {"id": "B", "ids": [256], "tokens": ["<s>"]}},
 }
 
 
 @pytest.mark.parametrize("add_bos", [True, False, None])
 @pytest.mark.parametrize("template", [None, TEMPLATE])
-@pytest.mark.parametrize("bos", ["<｜begin▁of▁sentence｜>", {"content": "<think>"}, "missing", None])
-def test_bos_as_in_python(open_with, r1_files, tmp_path, add_bos, template, bos):
-    tokenizer = json.loads(r1_files["qwen2"])
-    tokenizer["post_processor"] = template
+@pytest.mark.parametrize("bos", ["<s>", {"content": "<think>"}, "missing", None])
+def test_bos_as_in_python(open_with, tmp_path, add_bos, template, bos):
+    made = byte_tokenizer(BYTE_LEVEL)
+    made.add_special_tokens(["<s>"])
+    made.add_tokens(["<think>"])
+    tokenizer = {**json.loads(made.to_str()), "post_processor": template}
     config = {"add_bos_token": add_bos, "bos_token": bos, "eos_token": "<think>"}
     files = {
         "tokenizer.json": json.dumps(tokenizer).encode(),
@@ -250,7 +252,7 @@ def test_bos_as_in_python(open_with, r1_files, tmp_path, add_bos, template, bos)
         for name, content in files.items():
             archive.writestr(name, content)
     text = Text(Bundle(tmp_path / "t.zip"))
-    for line in ("", "hello", "<think>", "<｜begin▁of▁sentence｜>hi", " <think>"):
+    for line in ("", "hello", "<think>", "<s>hi", " <think>"):
         assert native.encode(line, bos=True) == text.encode(line), line
         assert native.encode(line, bos=False) == text.encode(line, bos=False), line
 
