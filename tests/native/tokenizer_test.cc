@@ -203,6 +203,12 @@ TEST(one_bos) {
   CHECK((encode(*make({{"tokenizer.json", toy.json()}}), "hello", true) == Ids{259}));
 }
 
+TEST(padding_of_a_batch_changes_no_single_text) {
+  ToyTokenizer toy;
+  toy.root_options = R"("padding":{"strategy":"BatchLongest","pad_to_multiple_of":null})";
+  CHECK((encode(*make(toy), "hello") == Ids{259}));
+}
+
 TEST(broken_utf8_is_replaced) {
   const auto tokenizer = make(ToyTokenizer());
   const std::string broken("a\xF0\x9F\x98\xE5z\xED\xA0\x80", 9);
@@ -243,7 +249,7 @@ TEST(what_a_runtime_lacks_is_named) {
         R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})", "Digits behind");
   lacks(&ToyTokenizer::pre_tokenizer, R"({"type":"Split","pattern":{"String":"x"}})", "a plain string");
   lacks(&ToyTokenizer::pre_tokenizer, R"({"type":"Split","pattern":{"Regex":"\\p{Han}+"}})",
-        R"(the pattern \p{Han}+)");
+        R"(the pattern "\\p{Han}+")");
   lacks(&ToyTokenizer::decoder, "null", "without a decoder");
   lacks(&ToyTokenizer::decoder, R"({"type":"Metaspace"})", "the decoder Metaspace");
   lacks(&ToyTokenizer::decoder, R"({"type":"Sequence","decoders":[{"type":"ByteLevel"},{"type":"Fuse"}]})",
@@ -252,7 +258,10 @@ TEST(what_a_runtime_lacks_is_named) {
   lacks(&ToyTokenizer::model_options, R"("byte_fallback":true)", "byte_fallback");
   lacks(&ToyTokenizer::model_options, R"("dropout":0.1)", "dropout");
   lacks(&ToyTokenizer::model_options, R"("end_of_word_suffix":"</w>")", "end_of_word_suffix");
-  lacks(&ToyTokenizer::root_options, R"("padding":{"strategy":"Fixed"})", "padding");
+  lacks(&ToyTokenizer::root_options, R"("truncation":{"max_length":8})", "truncation of every text");
+  lacks(&ToyTokenizer::root_options, R"("padding":{"strategy":{"Fixed":8}})", "padding of every text");
+  lacks(&ToyTokenizer::root_options, R"("padding":{"strategy":"BatchLongest","pad_to_multiple_of":8})",
+        "padding of every text");
   check([](ToyTokenizer* toy) { toy->added[0] += R"(,"lstrip":true)"; }, EK_ERR_UNSUPPORTED,
         "lstrip of the added token <s>");
   check([](ToyTokenizer* toy) { toy->added[0].replace(11, 3, std::string(2000, 'x')); }, EK_ERR_UNSUPPORTED,

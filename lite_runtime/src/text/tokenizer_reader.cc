@@ -19,9 +19,8 @@ class TokenizerReader {
 
   TokenizerParts read() {
     const JsonObject root(document_, "the tokenizer");
-    for (const char* part : {"truncation", "padding"}) {
-      if (!root[part].is_null()) unsupported(std::string(part) + " of every text");
-    }
+    if (!root["truncation"].is_null()) unsupported("truncation of every text");
+    read_padding(root["padding"]);
     read_normalizer(root["normalizer"]);
     if (!root["pre_tokenizer"].is_null()) read_pre_tokenizer(root["pre_tokenizer"]);
     if (!ends_in_bytes_) unsupported("a pre_tokenizer without ByteLevel");
@@ -48,6 +47,15 @@ class TokenizerReader {
   }
   void refuse(const Json& flag, const std::string& what) const {
     if (!flag.is_null() && flag.boolean(what.c_str())) unsupported(what);
+  }
+
+  // Padding to the longest text of a batch leaves a single one as it is.
+  void read_padding(const Json& value) const {
+    if (value.is_null()) return;
+    const JsonObject padding(value, "padding");
+    const Json& strategy = padding["strategy"];
+    const bool of_batch = strategy.is_string() && strategy.string("strategy") == "BatchLongest";
+    if (!of_batch || !padding["pad_to_multiple_of"].is_null()) unsupported("padding of every text");
   }
 
   void read_normalizer(const Json& value) {
@@ -89,9 +97,8 @@ class TokenizerReader {
   void read_split(const JsonObject& part) {
     const Json regex = JsonObject(part["pattern"], "Split.pattern")["Regex"];
     if (regex.is_null()) unsupported("Split by a plain string");
-    const std::string pattern = regex.string("Split.pattern");
-    const std::optional<Splitter> splitter = find_splitter(pattern);
-    if (!splitter) unsupported("the pattern " + pattern);
+    const std::optional<Splitter> splitter = find_splitter(regex.string("Split.pattern"));
+    if (!splitter) unsupported("the pattern " + std::string(regex.text()));  // as JSON: always one line
     const std::string behavior = part["behavior"].string("Split.behavior");
     if (behavior != "Isolated") unsupported("Split with the behavior " + behavior);
     refuse(part["invert"], "Split with invert");
