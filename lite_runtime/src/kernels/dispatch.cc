@@ -1,5 +1,5 @@
-// Which paths this CPU can run. The operating system must save the wide registers too, so XCR0 is asked
-// besides CPUID.
+// Which paths this CPU can run. On x86-64 the operating system must save the wide registers too, so XCR0 is
+// asked besides CPUID; on ARM the operating system alone is asked.
 #include <cstdlib>
 #include <cstring>
 
@@ -11,6 +11,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace edge_kit {
@@ -74,12 +78,47 @@ void append_x86(Paths* paths) {
   if (avx_vnni) paths->append("avx-vnni", kAvx2Kernels, linear_int8_avx_vnni);
   paths->append(kAvx2Kernels);
 }
+#elif defined(__aarch64__)
+struct ArmFeatures {
+  bool dotprod = false, i8mm = false;
+};
+
+#if defined(__APPLE__)
+bool has_feature(const char* name) {
+  int value = 0;
+  size_t size = sizeof value;
+  return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+}
+#endif
+
+ArmFeatures arm_features() {
+  ArmFeatures features;
+#if defined(__linux__)
+  constexpr unsigned long kDotprod = 1ul << 20, kI8mm = 1ul << 13;  // HWCAP_ASIMDDP, HWCAP2_I8MM
+  features.dotprod = (getauxval(AT_HWCAP) & kDotprod) != 0;
+  features.i8mm = (getauxval(AT_HWCAP2) & kI8mm) != 0;
+#elif defined(__APPLE__)
+  features.dotprod = has_feature("hw.optional.arm.FEAT_DotProd");
+  features.i8mm = has_feature("hw.optional.arm.FEAT_I8MM");
+#endif
+  return features;
+}
+
+void append_arm(Paths* paths) {
+  const ArmFeatures features = arm_features();
+  // The few rows of neon-i8mm are multiplied by dot products.
+  if (features.dotprod && features.i8mm) paths->append("neon-i8mm", kNeonKernels, linear_int8_neon_i8mm);
+  if (features.dotprod) paths->append("neon-dotprod", kNeonKernels, linear_int8_neon_dotprod);
+  paths->append(kNeonKernels);
+}
 #endif
 
 Paths find_paths() {
   Paths paths;
 #if defined(__x86_64__)
   append_x86(&paths);
+#elif defined(__aarch64__)
+  append_arm(&paths);
 #endif
   paths.append(kScalarKernels);
   return paths;

@@ -12,6 +12,9 @@
 #define EDGE_KIT_UNROLL _Pragma("GCC unroll 16")
 #endif
 
+// A part of a loop that must see the loop's registers.
+#define EDGE_KIT_INLINE __attribute__((always_inline)) inline
+
 namespace edge_kit {
 namespace {
 

@@ -81,7 +81,9 @@ constexpr int64_t kPartialValues = 16;
 constexpr int64_t partial_floats(int64_t dim) { return kPartialValues + (dim + 15) / 16 * 16; }
 
 struct Kernels {
-  const char* name;  // "scalar", "avx2", "avx-vnni", "avx512-vnni", "amx-int8"; as accepted by EDGE_KIT_ISA
+  // As accepted by EDGE_KIT_ISA: "scalar"; on x86-64 "avx2", "avx-vnni", "avx512-vnni", "amx-int8"; on 64-bit
+  // ARM "neon", "neon-dotprod", "neon-i8mm".
+  const char* name;
 
   // x [k] -> values [groups * kGroup], scale [groups], offset [groups].
   // scale = max|x| / 127; values = round-half-even(x * (127 / max|x|)), within +-127; an all-zero group

@@ -16,6 +16,14 @@ void linear_int8_avx_vnni(const Weight& w, const QuantizedRows& x, float* y, int
                           int64_t n_begin, int64_t n_end);
 void linear_int8_amx(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
                      int64_t n_end);
+#elif defined(__aarch64__)
+extern const Kernels kNeonKernels;
+
+// The same over NEON.
+void linear_int8_neon_dotprod(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride,
+                              int64_t n_begin, int64_t n_end);
+void linear_int8_neon_i8mm(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride,
+                           int64_t n_begin, int64_t n_end);
 #endif
 
 }  // namespace edge_kit

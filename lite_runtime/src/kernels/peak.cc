@@ -22,11 +22,14 @@ void multiply_scalar(int64_t steps) {
   }
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 constexpr int64_t kSums = 12;  // registers 1 to 12; 0 is what is multiplied, 13 holds a product
 
 #define EDGE_KIT_EACH_SUM(DO) \
   DO("1") DO("2") DO("3") DO("4") DO("5") DO("6") DO("7") DO("8") DO("9") DO("10") DO("11") DO("12")
+#endif
+
+#if defined(__x86_64__)
 #define EDGE_KIT_CLOBBERED                                                                              \
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", \
       "xmm13"
@@ -80,6 +83,37 @@ void multiply_amx(int64_t steps) {
   }
   __asm__ volatile("tilerelease");
 }
+#elif defined(__aarch64__)
+#define EDGE_KIT_CLOBBERED \
+  "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13"
+
+#define EDGE_KIT_NEON(SUM)                  \
+  "smull v13.8h, v0.8b, v0.8b\n\t"          \
+  "smlal2 v13.8h, v0.16b, v0.16b\n\t"       \
+  "sadalp v" SUM ".4s, v13.8h\n\t"
+#define EDGE_KIT_NEON_DOTPROD(SUM) "sdot v" SUM ".4s, v0.16b, v0.16b\n\t"
+#define EDGE_KIT_NEON_I8MM(SUM) "smmla v" SUM ".4s, v0.16b, v0.16b\n\t"
+
+void multiply_neon(int64_t steps) {
+  for (int64_t step = 0; step < steps; ++step) {
+    __asm__ volatile(EDGE_KIT_EACH_SUM(EDGE_KIT_NEON) : : : EDGE_KIT_CLOBBERED);
+  }
+}
+
+// This file is compiled for every CPU, so the assembler has to be told.
+void multiply_neon_dotprod(int64_t steps) {
+  for (int64_t step = 0; step < steps; ++step) {
+    __asm__ volatile(".arch armv8.2-a+dotprod\n\t" EDGE_KIT_EACH_SUM(EDGE_KIT_NEON_DOTPROD)
+                     : : : EDGE_KIT_CLOBBERED);
+  }
+}
+
+void multiply_neon_i8mm(int64_t steps) {
+  for (int64_t step = 0; step < steps; ++step) {
+    __asm__ volatile(".arch armv8.2-a+i8mm\n\t" EDGE_KIT_EACH_SUM(EDGE_KIT_NEON_I8MM)
+                     : : : EDGE_KIT_CLOBBERED);
+  }
+}
 #endif
 
 constexpr MultiplyLoop kLoops[] = {
@@ -89,6 +123,10 @@ constexpr MultiplyLoop kLoops[] = {
     {"avx-vnni", kSums * 32, multiply_avx_vnni},
     {"avx512-vnni", kSums * 64, multiply_avx512_vnni},
     {"amx-int8", kTileSums * kTileOperations, multiply_amx},
+#elif defined(__aarch64__)
+    {"neon", kSums * 16, multiply_neon},
+    {"neon-dotprod", kSums * 16, multiply_neon_dotprod},
+    {"neon-i8mm", kSums * 32, multiply_neon_i8mm},
 #endif
 };
 
