@@ -1,5 +1,6 @@
 # make demo   export the demo model, answer a question        make test   everything that CI runs
 # make lint   ruff                                            make clean  what the two made, but not models/
+# make test-arm   the native tests as three ARM CPUs, under qemu
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +11,7 @@ QUESTION ?= What is the capital of France?
 PACKAGING := pyproject.toml setup.py edge_kit/__init__.py
 EXPORTER := $(shell find export targets edge_kit/nb -name '*.py')
 
-.PHONY: demo native test lint clean
+.PHONY: demo native test test-arm lint clean
 
 demo: native $(DEMO)
 	$(VENV)/bin/edge-kit run $(DEMO) "$(QUESTION)"
@@ -44,6 +45,10 @@ test: $(VENV)/with-tests native lint
 	$(PY) -m lite_runtime.build run-tests thread_pool_test engine_test api_test --sanitize thread
 	EDGE_KIT_STOCK_PYTHON="$$($(PY) tests/stock_environment.py)" $(PY) -m pytest -q
 	$(PY) tests/other_pythons.py
+
+# Needs no environment, but g++-aarch64-linux-gnu and qemu-user: without them it says so.
+test-arm:
+	$(PYTHON) lite_runtime/build.py run-tests --qemu
 
 lint: $(VENV)/with-tests
 	$(VENV)/bin/ruff check .

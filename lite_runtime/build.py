@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -30,6 +31,10 @@ COMMON_FLAGS = [
     # Results are promised bit for bit: no fused or reordered floating point behind the source's back.
     "-ffp-contract=off", "-fno-fast-math", "-Wall", "-Wextra",
 ]
+
+# CPU of qemu-aarch64 -> the kernel path that it must choose: Raspberry Pi 4, Raspberry Pi 5, and a newer one.
+QEMU_CPUS = {"cortex-a72": "neon", "cortex-a76": "neon-dotprod", "max,sve=off": "neon-i8mm"}
+QEMU_COMPILER = "aarch64-linux-gnu-g++"
 
 
 class BuildError(Exception):
@@ -53,6 +58,7 @@ class Compiler:
         if not triple:
             raise BuildError(f"'{shlex.join(command)} -dumpmachine' names no machine: is it GCC or Clang?\n"
                              + done.stderr.strip())
+        self.triple = triple
         self.arch = {"arm64": "aarch64", "amd64": "x86_64"}.get(triple.split("-")[0], triple.split("-")[0])
         self.is_macos = "darwin" in triple or "macos" in triple
 
@@ -71,6 +77,13 @@ class Compiler:
             return []
         return {"x86_64": ["-march=x86-64"], "aarch64": ["-march=armv8-a"]}.get(self.arch, [])
 
+    def isa_flags(self) -> dict[str, list[str]]:
+        """What each kernel file is compiled with besides, as this compiler spells it."""
+        flags = read_isa_flags(self.arch)
+        if self.is_zig:
+            flags = {name: [zig_flag(flag) for flag in own] for name, own in flags.items()}
+        return flags
+
     def static_runtime_flags(self) -> list[str]:
         """Links GCC's own libraries in where their archives are there, so that the .so needs libc only."""
         if self.is_zig or self.is_macos:
@@ -88,6 +101,11 @@ def host_arch() -> str:
 def _zig_target() -> str:
     # An explicit target makes zig compile for the baseline CPU and an old libc instead of this machine's.
     return f"{host_arch()}-macos.11.0" if sys.platform == "darwin" else f"{host_arch()}-linux-gnu.2.17"
+
+
+def zig_flag(flag: str) -> str:
+    """A flag of flags.txt for zig, which takes a CPU and its features in place of a version of the architecture."""
+    return re.sub(r"^-march=armv[0-9.]+-a", "-mcpu=generic", flag)
 
 
 def find_compiler() -> Compiler:
@@ -162,7 +180,7 @@ class Build:
         self.flags = COMMON_FLAGS + compiler.base_flags() + (["-O3"] if is_release else ["-O1", "-g"])
         if sanitize:
             self.flags += [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-        self.isa_flags = read_isa_flags(compiler.arch)
+        self.isa_flags = compiler.isa_flags()
         if not is_release:  # the sanitizers' code at -O3 takes the compiler 10 minutes for one kernel file
             for name, flags in self.isa_flags.items():
                 self.isa_flags[name] = [flag for flag in flags if not flag.startswith("-O")]
@@ -260,29 +278,40 @@ class Build:
         command = self.compiler.command + self.flags + ["-x", "c++", "-", "-o", str(probe)]
         return subprocess.run(command, input="int main() {}", capture_output=True, text=True).returncode == 0
 
-    def run_tests(self, only: list[str] | None = None) -> int:
+    def run_tests(self, only: list[str] | None = None, qemu: bool = False) -> int:
         """Runs the *_test programs, or those called `only`, one after the other; returns how many failed.
 
         Where the compiler lacks the sanitizers they are skipped by name, or have failed if CI is set.
+        With `qemu`, once as each of QEMU_CPUS.
         """
         if not self.can_sanitize():
             compiler = shlex.join(self.compiler.command)
             print(f"[{self.variant}] SKIPPED: {compiler} has no -fsanitize={self.sanitize}")
             return 1 if os.environ.get("CI") else 0
         programs = [p for p in self.tests(only) if p.name.endswith("_test")]
+        if not qemu:
+            return self._run_all(programs, _sanitizer_prefix(self.sanitize), {}, self.variant)
+        failed = 0
+        for cpu, path in QEMU_CPUS.items():
+            prefix = ["qemu-aarch64", "-L", f"/usr/{self.compiler.triple}", "-cpu", cpu]
+            environment = {"EDGE_KIT_EXPECTED_PATH": path, "EDGE_KIT_EMULATED": "1"}
+            failed += self._run_all(programs, prefix, environment, cpu)
+        return failed
+
+    def _run_all(self, programs: list[Path], prefix: list[str], environment: dict, where: str) -> int:
         failed = 0
         for program in programs:
-            print(f"[{self.variant}] {program.name}", flush=True)
+            print(f"[{where}] {program.name}", flush=True)
             try:
-                command = _sanitizer_prefix(self.sanitize) + [str(program)]
-                status = subprocess.run(command, cwd=ROOT, timeout=600).returncode
-                result = f"exit status {status}" if status else ""
+                done = subprocess.run(prefix + [str(program)], cwd=ROOT, timeout=600,
+                                      env={**os.environ, **environment})
+                result = f"exit status {done.returncode}" if done.returncode else ""
             except subprocess.TimeoutExpired:
                 result = "no end after 600 s"
             if result:
-                print(f"[{self.variant}] {program.name} FAILED: {result}", flush=True)
+                print(f"[{where}] {program.name} FAILED: {result}", flush=True)
                 failed += 1
-        print(f"[{self.variant}] {len(programs) - failed} of {len(programs)} native test programs passed")
+        print(f"[{where}] {len(programs) - failed} of {len(programs)} native test programs passed", flush=True)
         return failed
 
 
@@ -292,6 +321,20 @@ def _sanitizer_prefix(sanitize: str) -> list[str]:
         if subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0:
             return ["setarch", "-R"]
     return []
+
+
+def qemu_compiler() -> Compiler:
+    """$CXX or GCC for aarch64 Linux, where what it builds can be run with qemu."""
+    command = shlex.split(os.environ.get("CXX") or QEMU_COMPILER)
+    missing = [name for name in (command[0], "qemu-aarch64") if not shutil.which(name)]
+    if missing:
+        raise BuildError(f"tests under qemu need {' and '.join(missing)}. Install them: "
+                         "'apt install g++-aarch64-linux-gnu qemu-user' (Debian, Ubuntu)")
+    compiler = Compiler(command)
+    if compiler.arch != "aarch64" or compiler.is_macos:
+        raise BuildError(f"tests under qemu need a compiler for aarch64 Linux, CXX='{shlex.join(command)}' "
+                         f"compiles for {compiler.triple}: unset CXX, or set it to {QEMU_COMPILER}")
+    return compiler
 
 
 def read_version() -> str:
@@ -312,12 +355,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sanitize", default="", metavar="LIST", help="address,undefined or thread")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the library goes")
     parser.add_argument("--tests", action="store_true", help="build tests/native too")
+    parser.add_argument("--qemu", action="store_true",
+                        help="of run-tests: build for aarch64 and run as the CPU of each ARM kernel path")
     parser.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1))
     options = parser.parse_args(arguments)
     try:
-        build = Build(find_compiler(), options.debug, options.sanitize, options.jobs)
+        compiler = qemu_compiler() if options.qemu else find_compiler()
+        build = Build(compiler, options.debug, options.sanitize, options.jobs)
         if options.action == "run-tests":
-            return 1 if build.run_tests(options.only) else 0
+            return 1 if build.run_tests(options.only, options.qemu) else 0
         print(build.library(options.out))
         for program in build.tests() if options.tests else []:
             print(program)

@@ -10,5 +10,5 @@ TARGET = Target(
     opt_place="arm",
     machines=("aarch64", "arm64"),
     triple="aarch64-linux-gnu",
-    isa_levels=("scalar",),
+    isa_levels=("neon-i8mm", "neon-dotprod", "neon", "scalar"),
 )

@@ -9,7 +9,7 @@
 #include "test.h"
 
 using namespace edge_kit;
-using edge_kit_test::kSanitized;
+using edge_kit_test::is_slow;
 
 namespace {
 
@@ -34,7 +34,7 @@ TEST(multiply_peak_misuse) {
 }
 
 TEST(read_bandwidth_of_small_regions) {
-  if (kSanitized) return;  // reading 9 GB takes minutes
+  if (is_slow()) return;  // reading 9 GB takes minutes
   const std::vector<uint8_t> data(5 * 4096 + 100, 1);
   for (const int threads : {1, 2}) {
     ThreadPool pool(threads);

@@ -305,7 +305,7 @@ TEST(mlp_step_by_step) {
 
 TEST(bit_stability) {
   for (const char* const* isa = available_kernels(); *isa != nullptr; ++isa) {
-    if (kSanitized && isa != available_kernels()) break;  // the engine's code is the same for all
+    if (is_slow() && isa != available_kernels()) break;  // the engine's code is the same for all
     for (bool exact : {false, true}) check_bit_stability(*isa, exact);
   }
 }

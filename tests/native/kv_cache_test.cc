@@ -68,7 +68,7 @@ int64_t written_blocks(const Session& session) {
 
 TEST(int8_bit_stability) {
   for (const char* const* isa = available_kernels(); *isa != nullptr; ++isa) {
-    if (kSanitized && isa != available_kernels()) break;
+    if (is_slow() && isa != available_kernels()) break;
     for (const int64_t chunk_rows : {7, 64, 65, 256}) {
       const int n_threads = static_cast<int>(1 + chunk_rows % 3);
       const auto model = toy().open(with(true, n_threads, chunk_rows, *isa));

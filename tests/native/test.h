@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <sstream>
 #include <stdexcept>
@@ -28,6 +29,12 @@ constexpr bool kSanitized = false;
 #else
 constexpr bool kSanitized = false;
 #endif
+
+// Emulated code too: EDGE_KIT_EMULATED is set where another CPU runs the tests.
+inline bool is_slow() {
+  static const bool emulated = std::getenv("EDGE_KIT_EMULATED") != nullptr;
+  return kSanitized || emulated;
+}
 
 struct Test {
   const char* name;
