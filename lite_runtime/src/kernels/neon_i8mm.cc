@@ -75,9 +75,11 @@ void multiply_pairs(Panel& panel, const int8_t* weights, int64_t row, int64_t ou
         pair[p][1] = second_halves(a, b);
       }
       EDGE_KIT_UNROLL for (int half = 0; half < 2; ++half) {
-        EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) {
-          const int8x16_t outputs = vld1q_s8(weights + (k + half * 8) * kOutputs + i * 16);
-          EDGE_KIT_UNROLL for (int p = 0; p < P; ++p) dot[p][i] = vmmlaq_s32(dot[p][i], pair[p][half], outputs);
+        const int8x16x4_t outputs = vld1q_s8_x4(weights + (k + half * 8) * kOutputs);
+        EDGE_KIT_UNROLL for (int p = 0; p < P; ++p) {
+          EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) {
+            dot[p][i] = vmmlaq_s32(dot[p][i], pair[p][half], outputs.val[i]);
+          }
         }
       }
     }

@@ -2,6 +2,9 @@
 // panel, and each panel stays in L1 while a range of rows meets it.
 #pragma once
 
+#if !defined(__clang__)  // GCC 12 moves loads so far up that the sums no longer find registers
+#pragma GCC optimize("no-schedule-insns")
+#endif
 #include <arm_neon.h>
 
 #include "isa_common.h"
@@ -15,7 +18,7 @@ constexpr int64_t kQuads = kGroup / kTileK;       // per group
 constexpr int64_t kGroupBytes = kGroup * kTileN;  // of one tile
 constexpr int64_t kPanelGroups = 4;               // of one tile
 constexpr int64_t kRangeRows = 64;                // whose activations stay in L2 while the tiles pass
-constexpr int64_t kPrefetchStep = 256;            // bytes that are prefetched in one go
+constexpr int64_t kPrefetchStep = 512;            // bytes that are prefetched in one go
 
 // A group's dot product starts at the bits of 1.5 * 2^23 instead of zero. With less than 2^22 added to them (a
 // dot product is at most 2^20) they are, read as a float, 1.5 * 2^23 plus the dot product. One subtraction
