@@ -104,7 +104,7 @@ def _zig_target() -> str:
 
 
 def zig_flag(flag: str) -> str:
-    """A flag of flags.txt for zig, which takes a CPU and its features in place of a version of the architecture."""
+    """A flag of flags.txt as zig takes it: a CPU and its features, no version of the architecture."""
     return re.sub(r"^-march=armv[0-9.]+-a", "-mcpu=generic", flag)
 
 
@@ -311,7 +311,8 @@ class Build:
             if result:
                 print(f"[{where}] {program.name} FAILED: {result}", flush=True)
                 failed += 1
-        print(f"[{where}] {len(programs) - failed} of {len(programs)} native test programs passed", flush=True)
+        passed = len(programs) - failed
+        print(f"[{where}] {passed} of {len(programs)} native test programs passed", flush=True)
         return failed
 
 
