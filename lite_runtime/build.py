@@ -81,7 +81,7 @@ class Compiler:
         """What each kernel file is compiled with besides, as this compiler spells it."""
         flags = read_isa_flags(self.arch)
         if self.is_zig:
-            flags = {name: [zig_flag(flag) for flag in own] for name, own in flags.items()}
+            flags = {name: [zig_flag(flag, self.is_macos) for flag in own] for name, own in flags.items()}
         return flags
 
     def static_runtime_flags(self) -> list[str]:
@@ -103,9 +103,12 @@ def _zig_target() -> str:
     return f"{host_arch()}-macos.11.0" if sys.platform == "darwin" else f"{host_arch()}-linux-gnu.2.17"
 
 
-def zig_flag(flag: str) -> str:
-    """A flag of flags.txt as zig takes it: a CPU and its features, no version of the architecture."""
-    return re.sub(r"^-march=armv[0-9.]+-a", "-mcpu=generic", flag)
+def zig_flag(flag: str, is_macos: bool) -> str:
+    """A flag of flags.txt as zig takes it: a CPU and its features, no version of the architecture.
+
+    The CPU is the oldest of the platform, whose features <arm_neon.h> counts on.
+    """
+    return re.sub(r"^-march=armv[0-9.]+-a", "-mcpu=apple_m1" if is_macos else "-mcpu=generic", flag)
 
 
 def find_compiler() -> Compiler:

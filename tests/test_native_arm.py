@@ -1,5 +1,5 @@
-"""The ARM kernels as they are compiled here: no instruction where a CPU may not know it. And what the build says
-when it cannot run them."""
+"""The ARM kernels as they are compiled here: no instruction where a CPU may not know it. And what the build
+says when it cannot run them."""
 
 from __future__ import annotations
 
@@ -89,8 +89,9 @@ def test_a_file_built_with_the_flags_of_another_is_found(tmp_path, flags_of):
 
 def test_flags_as_zig_spells_them():
     flags = build.read_isa_flags("aarch64")
-    assert [build.zig_flag(flag) for flag in flags["neon_i8mm.cc"]][-1] == "-mcpu=generic+dotprod+i8mm"
-    assert [build.zig_flag(flag) for flag in flags["neon.cc"]] == flags["neon.cc"]
+    assert build.zig_flag(flags["neon_i8mm.cc"][-1], is_macos=False) == "-mcpu=generic+dotprod+i8mm"
+    assert build.zig_flag(flags["neon_dotprod.cc"][-1], is_macos=True) == "-mcpu=apple_m1+dotprod"
+    assert [build.zig_flag(flag, is_macos=False) for flag in flags["neon.cc"]] == flags["neon.cc"]
 
 
 def run_qemu_tests(**environment):
