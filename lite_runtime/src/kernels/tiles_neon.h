@@ -39,7 +39,7 @@ struct Panel {
   const int8_t* weights;   // [g_end - g, kQuads, 16, 4]
   const int8_t* next;      // what is read after them and has not been prefetched,
   const int8_t* next_end;  // up to here,
-  int64_t next_bytes;      // in parts of so much
+  int64_t next_bytes;      // in parts of so many bytes
 
   const int8_t* values(int64_t row) const { return x.values + (row * x.groups + g) * kGroup; }
   const float* scale(int64_t row) const { return x.scale + row * x.groups + g; }
@@ -92,9 +92,8 @@ void linear_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y_s
         g_end = g < whole ? smaller(whole, g + kPanelGroups) : x.groups;
         const int8_t* next = weights + smaller(g_end * kGroupBytes, tile_bytes);
         const int8_t* from = g < whole ? weights + g * kGroupBytes : tail;
-        Panel panel = {x,     first, last, sums,
-                       g,     g_end, from, next,
-                       next + kPanelGroups * kGroupBytes, next_bytes};
+        const int8_t* next_end = next + kPanelGroups * kGroupBytes;
+        Panel panel = {x, first, last, sums, g, g_end, from, next, next_end, next_bytes};
         multiply(panel);
       }
       for (int64_t r = first; r < last; ++r) store_outputs(w, n, sums[r - first], y + r * y_stride);
