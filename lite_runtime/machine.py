@@ -1,4 +1,4 @@
-"""What this machine says about itself: memory, processor, clock, temperature. None where it does not tell."""
+"""What this machine says about its memory and its processor. None where it does not tell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import _native
+from . import _native, device
 from .errors import MemoryLimitError
 
 
@@ -56,13 +56,12 @@ def cpu_model() -> str:
     """The processor's name."""
     if sys.platform == "darwin":
         return _sysctl_string("machdep.cpu.brand_string") or platform.machine()
-    board = _read("/proc/device-tree/model").strip("\0\n ")
     fields = dict(
         (part.strip() for part in line.split(":", 1))
-        for line in _read("/proc/cpuinfo").splitlines()
+        for line in device.read("/proc/cpuinfo").splitlines()
         if ":" in line
     )
-    return fields.get("model name") or board or platform.processor() or platform.machine()
+    return fields.get("model name") or device.board() or platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:
@@ -103,8 +102,8 @@ def foreign_cpu_seconds(pid=None) -> float | None:
 
     None where the system does not tell.
     """
-    fields = _read("/proc/stat").partition("\n")[0].split()
-    own = _read(f"/proc/{pid}/stat").rpartition(")")[2].split() if pid is not None else []
+    fields = device.read("/proc/stat").partition("\n")[0].split()
+    own = device.read(f"/proc/{pid}/stat").rpartition(")")[2].split() if pid is not None else []
     if fields[:1] != ["cpu"] or len(fields) < 9 or (pid is not None and len(own) < 13):
         return None
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[1:9])
@@ -119,44 +118,15 @@ def share_of_cores(cpu_seconds: float, seconds: float) -> float:
     return max(0.0, cpu_seconds - unsure) / (cores * seconds)
 
 
-def clock_mhz() -> float | None:
-    """Highest current clock of the cores."""
-    clocks = [
-        float(text) / 1000
-        for text in map(_read, Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
-        if text.strip().isdigit()
-    ]
-    if not clocks:
-        clocks = [
-            float(line.split(":")[1])
-            for line in _read("/proc/cpuinfo").splitlines()
-            if line.startswith("cpu MHz")
-        ]
-    return max(clocks, default=None)
-
-
-def temperature_c() -> float | None:
-    """The hottest thermal zone, in degrees Celsius."""
-    readings = [_read(path).strip() for path in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
-    return max((int(text) / 1000 for text in readings if text.lstrip("-").isdigit()), default=None)
-
-
-def _read(path) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
-
-
 def _status(name: str) -> int | None:
-    for line in _read("/proc/self/status").splitlines():
+    for line in device.read("/proc/self/status").splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
     return None
 
 
 def _meminfo(name: str) -> int | None:
-    for line in _read("/proc/meminfo").splitlines():
+    for line in device.read("/proc/meminfo").splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
     return None
@@ -165,12 +135,13 @@ def _meminfo(name: str) -> int | None:
 def _cgroup_available() -> int | None:
     """What the tightest limit (cgroup 2) on the way from this process's group to the root leaves."""
     root = Path("/sys/fs/cgroup")
-    own = next((line[3:] for line in _read("/proc/self/cgroup").splitlines() if line.startswith("0::")), "/")
+    groups = device.read("/proc/self/cgroup").splitlines()
+    own = next((line[3:] for line in groups if line.startswith("0::")), "/")
     folder, left = root / own.lstrip("/"), []
     for group in [folder, *folder.parents]:
-        limit, used = _read(group / "memory.max").strip(), _read(group / "memory.current").strip()
+        limit, used = device.read(group / "memory.max").strip(), device.read(group / "memory.current").strip()
         if limit.isdigit() and used.isdigit():
-            stat = (line.split() for line in _read(group / "memory.stat").splitlines())
+            stat = (line.split() for line in device.read(group / "memory.stat").splitlines())
             file_pages = sum(int(value) for name, value in stat if name in ("inactive_file", "active_file"))
             left.append(int(limit) - int(used) + file_pages)
     return min(left, default=None)

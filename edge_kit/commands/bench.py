@@ -262,6 +262,6 @@ def check(runs: list) -> list:
 
 
 def _state() -> dict:
-    from lite_runtime import machine
+    from lite_runtime import device
 
-    return {"clock_mhz": machine.clock_mhz(), "temperature_c": machine.temperature_c()}
+    return {"clock_mhz": device.clock_mhz(), "temperature_c": device.temperature_c()}
