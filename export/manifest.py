@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import edge_kit
+from edge_kit import targets
 
 
 def build_manifest(checkpoint, summary, model_digest: str) -> dict:
@@ -17,6 +18,7 @@ def build_manifest(checkpoint, summary, model_digest: str) -> dict:
         "architecture": config.architecture,
         "source": _without_folder(checkpoint.source),
         "target": summary.target,
+        "defaults": {"threads": targets.get(summary.target).threads},
         "quant": summary.quant,
         "max_position_embeddings": config.max_position_embeddings,
         "model_digest": model_digest,  # sha256 of all bytes before the bundle

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import platform
 
+from lite_runtime import device
 from lite_runtime.errors import UnsupportedError, UsageError, did_you_mean
 
 from .target import Target
@@ -25,12 +26,14 @@ def get(name: str) -> Target:
     return importlib.import_module(f".{name}", __name__).TARGET
 
 
-def default() -> str:
-    """The name of the target that this machine is."""
+def default(root="/") -> str:
+    """The name of the target that this machine is, the most specific one: a board's or a system's before a
+    processor's. `root` is where /proc lies."""
     machine = platform.machine().lower()
-    for name in names():
-        if machine in get(name).machines:
-            return name
-    raise UnsupportedError(
-        f"no target for this machine's processor '{machine}'; name one: --target {' or '.join(names())}"
-    )
+    board = device.board(root)
+    found = [target for target in map(get, names()) if target.is_machine(machine, platform.system(), board)]
+    if not found:
+        raise UnsupportedError(
+            f"no target for this machine's processor '{machine}'; name one: --target {' or '.join(names())}"
+        )
+    return max(found, key=lambda target: bool(target.boards) + bool(target.system)).name

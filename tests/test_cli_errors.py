@@ -57,7 +57,7 @@ def test_one_line_and_status_2(line, message, capsys, tiny_nb, native_library, t
     "line, message",
     [
         ("export --modle x", "unknown option --modle; did you mean '--model'"),
-        ("export --target amr", "--target amr, expected one of arm, x86; did you mean 'arm'"),
+        ("export --target amr", "--target amr, expected one of arm, mac, rpi4, rpi5, x86; did you mean 'arm"),
         ("export --quant int4", "--quant int4, expected one of int8, fp32; did you mean 'int8'"),
     ],
 )
