@@ -8,7 +8,7 @@ import os
 import platform
 
 import edge_kit
-from lite_runtime.errors import EdgeKitError
+from lite_runtime.errors import EdgeKitError, UnsupportedError
 
 HELP = "show the machine, the chosen kernel, versions, and what is missing"
 
@@ -23,7 +23,8 @@ def add_arguments(parser) -> None:
 
 
 def run(args) -> int:
-    from lite_runtime import machine
+    from edge_kit import targets
+    from lite_runtime import device, machine
 
     _line("edge-kit", f"{edge_kit.__version__}, Python {platform.python_version()}, {platform.platform()}")
     _line(
@@ -32,6 +33,11 @@ def run(args) -> int:
     )
     total, available = machine.total_memory(), machine.available_memory()
     _line("memory", f"{_gigabytes(available)} available of {_gigabytes(total)}")
+    _target_line(targets)
+    for finding in device.findings():
+        _line(finding.label, finding.text)
+        if finding.advice:
+            _line("", f"to change: {finding.advice}")
     healthy = _native_lines()
     if healthy:
         _bandwidth_line(available)
@@ -43,6 +49,15 @@ def run(args) -> int:
         _line("", f"to run models: pip install {' '.join(missing)}")
     _export_lines()
     return 0 if healthy and not missing else 1
+
+
+def _target_line(targets) -> None:
+    try:
+        target = targets.get(targets.default())
+    except UnsupportedError as error:
+        _line("target", str(error))
+    else:
+        _line("target", f"{target.name}: {target.description}")
 
 
 def _native_lines() -> bool:
@@ -89,7 +104,8 @@ def _file_lines(path: str) -> None:
         )
         _line(
             "",
-            f"written by opt {info.opt_version}, kit {model.manifest.get('kit_version', 'unknown')}",
+            f"written by opt {info.opt_version}, kit {model.manifest.get('kit_version', 'unknown')}, "
+            f"for target {model.manifest.get('target', 'unknown')}",
         )
         _line("", f"kernel {info.isa}, {info.n_threads} threads by default, context {info.n_ctx}")
         bandwidth = model.read_bandwidth()
