@@ -78,6 +78,7 @@ class ModelInfo(ctypes.Structure):
         ("parameter_bytes_per_token", ctypes.c_int64),
         ("kv_bytes_per_token", ctypes.c_int64),
         ("file_bytes", ctypes.c_int64),
+        ("workspace_bytes", ctypes.c_int64),
         ("isa", ctypes.c_char_p),
         ("opt_version", ctypes.c_char_p),
     ]

@@ -36,6 +36,7 @@ class ModelInfo:
     parameter_bytes_per_token: int  # bytes of weights read to decode one token
     kv_bytes_per_token: int
     file_bytes: int
+    workspace_bytes: int  # of memory beside the file and the cache, once a long prompt has run
     isa: str  # kernel path taken
     opt_version: str  # of paddle_lite_opt, as written in the file
 

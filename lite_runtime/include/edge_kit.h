@@ -74,6 +74,7 @@ typedef struct ek_model_info {
   int64_t parameter_bytes_per_token; /* bytes of weights read to decode one token */
   int64_t kv_bytes_per_token;
   int64_t file_bytes;
+  int64_t workspace_bytes;       /* of memory beside the file and the cache, once a long prompt has run */
   const char* isa;               /* kernel path taken; static storage */
   const char* opt_version;       /* as written in the file; lives as long as the model */
 } ek_model_info;

@@ -114,6 +114,7 @@ ek_status ek_model_get_info(const ek_model* model, ek_model_info* info) {
     info->parameter_bytes_per_token = plan.parameter_bytes_per_token;
     info->kv_bytes_per_token = core.kv_layout().bytes_per_token();
     info->file_bytes = core.file() != nullptr ? static_cast<int64_t>(core.file()->size()) : 0;
+    info->workspace_bytes = core.workspace_bytes();
     info->isa = core.kernels().name;
     info->opt_version = core.file() != nullptr ? core.file()->opt_version().c_str() : "";
   });

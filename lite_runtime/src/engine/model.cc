@@ -82,6 +82,7 @@ Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& option
       pools_(layout_),
       n_ctx_(check_context(options.n_ctx)),
       chunk_rows_(options.chunk_rows),
+      workspace_bytes_(Executor::workspace_bytes(plan_, options.exact, options.chunk_rows)),
       pool_(resolve_threads(options.n_threads)),
       executor_(plan_, kernels_, pool_, layout_, options.exact, options.chunk_rows) {
   if (file_ != nullptr) stream_linears(*file_, plan_);  // tests make plans of their own

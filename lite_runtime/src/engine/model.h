@@ -52,6 +52,7 @@ class Model {
   const KvLayout& kv_layout() const { return layout_; }
   int n_threads() const { return pool_.n_threads(); }
   int64_t n_ctx() const { return n_ctx_; }
+  int64_t workspace_bytes() const { return workspace_bytes_; }
 
   std::unique_ptr<Session> create_session();
   std::unique_ptr<Session> fork(const Session& session);
@@ -83,7 +84,7 @@ class Model {
   const Kernels& kernels_;
   const KvLayout layout_;
   KvPools pools_;
-  const int64_t n_ctx_, chunk_rows_;
+  const int64_t n_ctx_, chunk_rows_, workspace_bytes_;
   int64_t n_ids_ = 0;  // rows of the embedding
   bool closed_ = false;
   FairMutex mutex_;
