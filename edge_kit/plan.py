@@ -61,8 +61,8 @@ class Needs:
 class Fit:
     """A model on a machine with `ram` bytes, with one type of cache.
 
-    n_ctx: most tokens of a session, 0 for none. missing: bytes that LEAST_CONTEXT, or the model's own limit if
-    that is lower, lacks. speeds: tokens per second (lowest, highest) by length of the context; {} without a
+    n_ctx: most tokens of a session, 0 for none. missing: bytes that LEAST_CONTEXT lacks, or the model's own
+    limit if that is lower. speeds: tokens per second (lowest, highest) by length of the context; {} without a
     bandwidth.
     """
 
