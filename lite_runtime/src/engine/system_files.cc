@@ -1,7 +1,8 @@
 #include "engine/system_files.h"
 
+#include <cstdio>
 #include <cstdlib>
-#include <fstream>
+#include <memory>
 
 namespace edge_kit {
 namespace {
@@ -12,13 +13,30 @@ int64_t parse_number(const std::string& text, int64_t missing) {
   return end == text.c_str() ? missing : static_cast<int64_t>(value);
 }
 
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+// The lines of a file, none if it cannot be read. Not by a stream: streams would bring all locales into a library
+// that holds its standard library.
+std::vector<std::string> read_lines(const std::string& path) {
+  std::vector<std::string> lines;
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "r"));
+  if (file == nullptr) return lines;
+  bool inside = false;  // of a line
+  for (int c = std::getc(file.get()); c != EOF; c = std::getc(file.get())) {
+    if (!inside) lines.emplace_back();
+    inside = c != '\n';
+    if (inside) lines.back() += static_cast<char>(c);
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string read_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+  const std::vector<std::string> lines = read_lines(path);
+  return lines.empty() ? "" : lines.front();
 }
 
 int64_t read_number(const std::string& path, int64_t missing) {
@@ -26,10 +44,11 @@ int64_t read_number(const std::string& path, int64_t missing) {
 }
 
 int64_t read_field(const std::string& path, const std::string& key, int64_t missing) {
-  std::ifstream file(path);
-  std::string word, rest;
-  while (file >> word && std::getline(file, rest)) {
-    if (word == key) return parse_number(rest, missing);
+  for (const std::string& line : read_lines(path)) {  // "MemTotal:  16384 kB"
+    const size_t end = line.find_first_of(" \t");
+    if (end != std::string::npos && line.compare(0, end, key) == 0) {
+      return parse_number(line.substr(end), missing);
+    }
   }
   return missing;
 }
@@ -52,9 +71,8 @@ std::vector<int> parse_cpu_list(const std::string& text) {
 
 std::vector<std::string> cgroup_folders() {
   std::vector<std::string> folders;
-  std::ifstream file("/proc/self/cgroup");
-  std::string line, path;
-  while (std::getline(file, line)) {
+  std::string path;
+  for (const std::string& line : read_lines("/proc/self/cgroup")) {
     if (line.compare(0, 3, "0::") == 0) path = line.substr(3);
   }
   while (path.size() > 1) {
