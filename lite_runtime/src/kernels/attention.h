@@ -169,6 +169,37 @@ void divide(float* out, float sum, int64_t dim) {
   map(out, out, out, dim, [&](Lanes x, Lanes) { return x / Lanes::set1(sum); });
 }
 
+// What is done with a product's sums, as types of their own: a lambda would be another type, and the products
+// compiled once more, for every caller.
+struct KeepScores {
+  float (*scores)[kCacheBlock];
+  Lanes scale;
+
+  void operator()(int64_t q, int64_t lane, Lanes sum) const { (sum * scale).store(scores[q] + lane); }
+};
+
+struct FoldValues {
+  float* const* outs;
+  const Softmax* softmax;
+  int64_t dim;
+  bool folds;  // into the values of earlier blocks
+
+  void operator()(int64_t q, int64_t d, Lanes sum) const {
+    const int64_t width = smaller(Lanes::kCount, dim - d);
+    float* out = outs[q] + d;
+    if (folds) {
+      const Softmax& s = softmax[q];
+      const Lanes before = width == Lanes::kCount ? Lanes::load(out) : load_part(out, width);
+      sum = fma(sum, Lanes::set1(s.take), before * Lanes::set1(s.keep));
+    }
+    if (width == Lanes::kCount) {
+      sum.store(out);
+    } else {
+      store_part(sum, out, width);
+    }
+  }
+};
+
 // Queries [begin, begin + count) of args, counted over [rows, group]; count is at most kQueryChunk.
 class QueryChunk {
  public:
@@ -202,8 +233,7 @@ class QueryChunk {
  private:
   template <typename T, typename Visible>
   void add_scores(int64_t b, const Plane<T>& keys, const Visible& visible) {
-    const Lanes scale = Lanes::set1(args_.scale);
-    const auto keep = [&](int64_t i, int64_t lane, Lanes sum) { (sum * scale).store(scores_[i] + lane); };
+    const KeepScores keep = {scores_, Lanes::set1(args_.scale)};
     product_queries(queries_, count_, args_.dim, keys, kCacheBlock, keep);
     for (int64_t i = 0; i < count_; ++i) {
       float max, sum;
@@ -226,22 +256,7 @@ class QueryChunk {
     for (int64_t i = 0, last; i < count_; i = last) {  // runs of queries that see equally far
       const int64_t depth = visible(i);
       for (last = i + 1; last < count_ && visible(last) == depth;) ++last;
-      float* const* outs = outs_ + i;
-      const Softmax* softmax = softmax_ + i;
-      const auto fold = [=](int64_t q, int64_t d, Lanes sum) {
-        const int64_t width = smaller(Lanes::kCount, dim - d);
-        float* out = outs[q] + d;
-        if (folds) {
-          const Softmax& s = softmax[q];
-          const Lanes before = width == Lanes::kCount ? Lanes::load(out) : load_part(out, width);
-          sum = fma(sum, Lanes::set1(s.take), before * Lanes::set1(s.keep));
-        }
-        if (width == Lanes::kCount) {
-          sum.store(out);
-        } else {
-          store_part(sum, out, width);
-        }
-      };
+      const FoldValues fold = {outs_ + i, softmax_ + i, dim, folds};
       product_queries(weights_ + i, last - i, depth, values, round_up(dim), fold);
     }
   }
