@@ -1,6 +1,7 @@
 # make demo   export the demo model, answer a question        make test   everything that CI runs
 # make lint   ruff                                            make clean  what the two made, but not models/
 # make test-arm   the native tests as three ARM CPUs, under qemu
+# make wheels   wheels for Linux (x86-64, aarch64) and macOS (arm64), built and checked here, in dist/
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +12,7 @@ QUESTION ?= What is the capital of France?
 PACKAGING := pyproject.toml setup.py edge_kit/__init__.py
 EXPORTER := $(shell find export targets edge_kit/nb -name '*.py')
 
-.PHONY: demo native test test-arm lint clean
+.PHONY: demo native test test-arm lint wheels clean
 
 demo: native $(DEMO)
 	$(VENV)/bin/edge-kit run $(DEMO) "$(QUESTION)"
@@ -34,7 +35,7 @@ $(DEMO): $(VENV)/with-export $(EXPORTER)
 	$(VENV)/bin/edge-kit export --model demo --out $@
 
 $(VENV)/with-tests: $(VENV)/with-export
-	$(PY) -m pip install -q -e '.[export,dev]'
+	$(PY) -m pip install -q -e '.[export,dev,wheels]'
 	@# The independent engine is large: without it its tests are skipped by name, except in CI.
 	$(PY) -m pip install -q -e '.[reference]' || test -z "$$CI"
 	@touch $@
@@ -49,6 +50,10 @@ test: $(VENV)/with-tests native lint
 # Needs no environment, but g++-aarch64-linux-gnu and qemu-user: without them it says so.
 test-arm:
 	$(PYTHON) lite_runtime/build.py run-tests --qemu
+
+wheels: $(VENV)/with-export
+	$(PY) -m pip install -q -e '.[wheels]'
+	$(PY) -m edge_kit.packaging.wheels
 
 lint: $(VENV)/with-tests
 	$(VENV)/bin/ruff check .

@@ -2,6 +2,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -22,6 +26,9 @@ def load_native_build():
 
 native = load_native_build()
 
+# Set where a wheel is built for other machines (edge_kit/packaging/wheels.py): its platform tags.
+WHEEL_PLATFORM = os.environ.get("EDGE_KIT_WHEEL_PLATFORM")
+
 
 def build_requirements() -> list[str]:
     """A compiler from PyPI where the machine has none."""
@@ -38,14 +45,32 @@ class BuildWithLibrary(build_py):
     def run(self):
         super().run()
         out = None if self.editable_mode else Path(self.build_lib) / "lite_runtime"
-        native.Build(native.find_compiler()).library(out)
+        native.Build(native.find_compiler(), slim=bool(WHEEL_PLATFORM)).library(out)
 
 
 class OneWheelPerPlatform(bdist_wheel):
     """The library has a C interface: one wheel serves every Python of a platform."""
 
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        return "py3", "none", WHEEL_PLATFORM or super().get_tag()[2]
+
+    def write_wheelfile(self, wheelfile_base, *args, **kwargs):
+        super().write_wheelfile(wheelfile_base, *args, **kwargs)
+        for name, source in licences_linked_in(native.find_compiler()).items():
+            folder = Path(wheelfile_base) / "licenses" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, folder / source.name)
+
+
+def licences_linked_in(compiler) -> dict[str, Path]:
+    """Licences of what zig links into the library. GCC's libstdc++ asks for none of what GCC compiled."""
+    if not compiler.is_zig:
+        return {}
+    zig = compiler.command[: compiler.command.index("c++")]
+    said = subprocess.run(zig + ["env"], capture_output=True, text=True, check=True).stdout
+    folder = Path(re.search(r'lib_dir"?\s*[:=]\s*"([^"]+)"', said).group(1))
+    found = {name: folder / name / "LICENSE.TXT" for name in ("libcxx", "libcxxabi", "libunwind")}
+    return {"zig": folder.parent / "LICENSE", **found}
 
 
 class NativeDistribution(Distribution):
@@ -55,7 +80,10 @@ class NativeDistribution(Distribution):
 
 def packages() -> tuple[list[str], dict[str, str]]:
     """Packages and their folders: `export/` and `targets/` are installed inside `edge_kit`."""
-    names = find_packages(include=["edge_kit", "edge_kit.*", "lite_runtime", "lite_runtime.*"])
+    names = find_packages(
+        include=["edge_kit", "edge_kit.*", "lite_runtime", "lite_runtime.*"],
+        exclude=["edge_kit.packaging"],  # works on a checkout
+    )
     folders = {}
     for inner in ("export", "targets"):
         for name in [inner] + [f"{inner}.{sub}" for sub in find_packages(inner)]:

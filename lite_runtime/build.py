@@ -171,14 +171,18 @@ def _produce(output: Path, inputs: list[Path], command: list[str], note: Path) -
 
 
 class Build:
-    """One variant (release, debug, sanitized) for one compiler."""
+    """One variant (release, debug, sanitized) for one compiler; `slim` makes a release for other machines."""
 
-    def __init__(self, compiler: Compiler, debug: bool = False, sanitize: str = "", jobs: int = 2):
+    def __init__(self, compiler: Compiler, debug: bool = False, sanitize: str = "", jobs: int = 2,
+                 slim: bool = False):
         self.compiler = compiler
         self.sanitize = sanitize
+        self.slim = slim
         self.jobs = jobs
         self.variant = sanitize.replace(",", "-") or ("debug" if debug else "release")
-        if not compiler.is_native:
+        if slim:
+            self.variant = "slim"
+        if slim or not compiler.is_native:
             self.variant = f"{compiler.arch}-{'macos' if compiler.is_macos else 'linux'}-{self.variant}"
         self.directory = ROOT / "build" / "native" / self.variant
         is_release = not (debug or sanitize)
@@ -190,6 +194,14 @@ class Build:
             for name, flags in self.isa_flags.items():
                 self.isa_flags[name] = [flag for flag in flags if not flag.startswith("-O")]
         self.version_flag = f'-DEK_VERSION="{read_version()}"'
+        if slim:  # kernel files have an -O3 of their own
+            self.flags[self.flags.index("-O3")] = "-O2"
+            self.flags += ["-g0", "-ffunction-sections", "-fdata-sections", f"-ffile-prefix-map={ROOT}=."]
+        if slim and compiler.is_zig and compiler.is_macos:  # see src/api/new_delete.cc
+            self.flags.append("-fvisibility-global-new-delete=force-hidden")
+        for flags in self.isa_flags.values():
+            if compiler.is_zig and "-mavx512f" in flags:  # its oldest CPU has no 512-bit registers
+                flags.append("-mevex512")
 
     def default_out(self) -> Path:
         return PACKAGE if self.variant == "release" else self.directory
@@ -249,12 +261,20 @@ class Build:
             exports.write_text(text)
         return flags, [exports]
 
+    def _slim_flags(self) -> list[str]:
+        """Leaves out what nothing calls and what only a debugger reads; a signed dylib is not stripped."""
+        if not self.slim:
+            return []
+        flags = ["-O2"] if self.compiler.is_zig else []  # or zig links a libc++ that is not optimized
+        return flags if self.compiler.is_macos else flags + ["-Wl,--gc-sections", "-s"]
+
     def library(self, out: Path | None = None) -> Path:
         with self.lock():
             objects = self.objects()
             flags, extra = self._export_flags()
             library = (out or self.default_out()) / self.compiler.library_name
             command = self.compiler.command + [str(o) for o in objects] + flags + self._link_flags()
+            command += self._slim_flags()
             _produce(library, objects + extra, command, self.directory / "library.cmd")
             return library
 

@@ -1,0 +1,1 @@
+"""Wheels for every target from one machine, and their checks. Part of a checkout, not of a wheel."""
