@@ -55,7 +55,7 @@ typedef enum ek_kv_dtype {
 typedef struct ek_options {
   uint32_t struct_size;  /* sizeof(ek_options) */
   int32_t n_threads;     /* 0 = default for this machine */
-  int64_t n_ctx;         /* 0 = 32768 */
+  int64_t n_ctx;         /* 0 = the model's limit, at most 32768 */
   int32_t mode;          /* ek_mode */
   const char* isa;       /* NULL = EDGE_KIT_ISA, else the best */
   int32_t kv_dtype;      /* ek_kv_dtype */
@@ -206,6 +206,45 @@ EK_API ek_status ek_text_stream_add(ek_text_stream* stream, int32_t token, const
                                     size_t* n_bytes);
 /* Forgets an unfinished character, for a next text. */
 EK_API ek_status ek_text_stream_reset(ek_text_stream* stream);
+
+typedef enum ek_finish_reason {
+  EK_FINISH_STOP = 0,      /* an end token of the model, or a stop string */
+  EK_FINISH_LENGTH = 1,    /* max_new_tokens, or the context is full */
+  EK_FINISH_CANCELLED = 2, /* ek_session_cancel */
+  EK_FINISH_CALLBACK = 3   /* the callback returned 0 */
+} ek_finish_reason;
+
+typedef struct ek_generate_options {
+  uint32_t struct_size;         /* sizeof(ek_generate_options) */
+  int64_t max_new_tokens;       /* 0 = what the file's generation_config.json says, else until the context is full */
+  const ek_sampling* sampling;  /* NULL = as generation_config.json says, with seed 0; greedy where it says nothing */
+  const char* const* stops;     /* [n_stops] stop strings, NUL-terminated, not empty; their text is not shown */
+  size_t n_stops;
+} ek_generate_options;
+
+typedef struct ek_generation {
+  uint32_t struct_size;    /* sizeof(ek_generation), set by the caller */
+  int32_t finish_reason;   /* ek_finish_reason */
+  int64_t n_prompt;        /* tokens of the prompt */
+  int64_t n_cached;        /* of those, how many the session held already */
+  int64_t n_generated;
+  double prefill_seconds;  /* until the first new token is known */
+  double decode_seconds;   /* for the others */
+} ek_generation;
+
+/* Receives the text of an answer as it becomes certain: n_bytes >= 1 of whole characters, with a NUL behind them,
+ * for the time of the call. Return 0 to end the answer, anything else to go on. Comes on the thread that called
+ * ek_generate or ek_chat, and must not use that session, but to cancel it. */
+typedef int (*ek_text_callback)(void* user, const char* text, size_t n_bytes);
+
+/* Appends the prompt (UTF-8) and the answer to the session. The prompt is tokenized as it is: special tokens written
+ * in it are found, and at the start of a session one beginning-of-sequence token is set in front, where the model
+ * has it. For text that is not to be trusted: ek_text_encode without EK_TEXT_SPECIAL, ek_forward, ek_sample.
+ * `options` NULL = the defaults; `callback` and `result` may be NULL. The last token of the answer is not in
+ * the session: it was no input. A cancelled prompt leaves the session as it was. */
+EK_API ek_status ek_generate(ek_session* session, const char* prompt, size_t n_bytes,
+                             const ek_generate_options* options, ek_text_callback callback, void* user,
+                             ek_generation* result);
 
 /* Names of the kernel paths this CPU can run, best first; NULL past the end. Static storage. */
 EK_API const char* ek_isa_name(int32_t index);

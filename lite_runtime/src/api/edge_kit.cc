@@ -1,17 +1,20 @@
 #include "edge_kit.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "api/arguments.h"
 #include "api/guard.h"
 #include "api/handles.h"
 #include "engine/bandwidth.h"
 #include "engine/cpu.h"
 #include "engine/sampler.h"
 #include "engine/thread_pool.h"
+#include "generation/generation_config.h"
 
 #ifndef EK_VERSION
 #define EK_VERSION "unknown"
@@ -21,14 +24,6 @@ namespace edge_kit {
 namespace {
 
 thread_local char last_error[2048] = "";
-
-template <typename Struct>
-void check_size(const Struct& given, const char* type) {
-  require(given.struct_size == sizeof(Struct),
-          std::string(type) + ".struct_size is " + std::to_string(given.struct_size) +
-              ", this library's is " + std::to_string(sizeof(Struct)) + ": set it to sizeof(" + type +
-              "), with the header of this version");
-}
 
 ModelOptions read_options(const ek_options* options) {
   ModelOptions result;
@@ -48,9 +43,14 @@ ModelOptions read_options(const ek_options* options) {
   return result;
 }
 
-ek_model* open_model(std::unique_ptr<NbFile> file, const ModelOptions& options) {
+ek_model* open_model(std::unique_ptr<NbFile> file, ModelOptions options) {
+  if (options.n_ctx == 0) {
+    const int64_t limit = read_context_limit(bundle_of(file.get()));
+    if (limit > 0) options.n_ctx = std::min(limit, kDefaultContext);
+  }
   Plan plan = make_plan(*file);
   auto model = std::make_unique<ek_model>();
+  model->tokenizer = std::make_shared<LazyTokenizer>();
   model->core = std::make_shared<Model>(std::move(file), std::move(plan), options);
   return model.release();
 }
@@ -128,6 +128,7 @@ ek_status ek_session_create(ek_model* model, ek_session** session) {
     auto created = std::make_unique<ek_session>();
     created->session = model->core->create_session();
     created->core = model->core;
+    created->tokenizer = model->tokenizer;
     *session = created.release();
   });
 }
@@ -157,6 +158,7 @@ ek_status ek_session_fork(const ek_session* session, ek_session** fork) {
     auto created = std::make_unique<ek_session>();
     created->session = session->core->fork(*session->session);
     created->core = session->core;
+    created->tokenizer = session->tokenizer;
     *fork = created.release();
   });
 }
@@ -192,15 +194,7 @@ ek_status ek_sample(const float* logits, int64_t n_vocab, const ek_sampling* sam
     require(n_history >= 0, "n_history is " + std::to_string(n_history) + "; it must be 0 or more");
     require(history != nullptr || n_history == 0,
             "history is NULL with n_history " + std::to_string(n_history));
-    check_size(*sampling, "ek_sampling");
-    Sampling s;
-    s.temperature = sampling->temperature;
-    s.top_k = sampling->top_k;
-    s.top_p = sampling->top_p;
-    s.min_p = sampling->min_p;
-    s.repetition_penalty = sampling->repetition_penalty;
-    s.seed = sampling->seed;
-    *token = sample(logits, n_vocab, s, history, n_history, position);
+    *token = sample(logits, n_vocab, read_sampling(*sampling), history, n_history, position);
   });
 }
 

@@ -10,10 +10,11 @@
 
 struct ek_model {
   std::shared_ptr<edge_kit::Model> core;
-  edge_kit::LazyTokenizer tokenizer{};
+  std::shared_ptr<edge_kit::LazyTokenizer> tokenizer;
 };
 
 struct ek_session {
   std::shared_ptr<edge_kit::Model> core;
+  std::shared_ptr<edge_kit::LazyTokenizer> tokenizer;
   std::unique_ptr<edge_kit::Session> session;
 };

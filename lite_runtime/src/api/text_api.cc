@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "api/arguments.h"
 #include "api/guard.h"
 #include "api/handles.h"
 #include "text/utf8.h"
@@ -22,11 +23,7 @@ constexpr uint32_t kTextFlags = EK_TEXT_BOS | EK_TEXT_SPECIAL;
 
 std::shared_ptr<const Tokenizer> tokenizer_of(ek_model* model) {
   require(model != nullptr, "model is NULL");
-  return model->tokenizer.get(model->core->file());
-}
-
-void require_array(const void* array, size_t count, const std::string& name, const char* count_name) {
-  require(array != nullptr || count == 0, name + " is NULL with " + count_name + " " + std::to_string(count));
+  return model->tokenizer->get(model->core->file());
 }
 
 }  // namespace

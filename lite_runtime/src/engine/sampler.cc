@@ -28,21 +28,6 @@ struct RanksBelow {
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(EK_ERR_INVALID_ARGUMENT, message); }
 
-void check(const Sampling& s) {
-  if (!(s.temperature >= 0.0f) || std::isinf(s.temperature)) {
-    invalid("temperature is " + std::to_string(s.temperature) + "; it must be 0 or more");
-  }
-  if (s.top_k < 0) invalid("top_k is " + std::to_string(s.top_k) + "; it must be 0 (off) or more");
-  if (!(s.top_p >= 0.0f && s.top_p <= 1.0f))
-    invalid("top_p is " + std::to_string(s.top_p) + "; it must be 0 to 1");
-  if (!(s.min_p >= 0.0f && s.min_p <= 1.0f))
-    invalid("min_p is " + std::to_string(s.min_p) + "; it must be 0 to 1");
-  if (!(s.repetition_penalty > 0.0f) || std::isinf(s.repetition_penalty)) {
-    invalid("repetition_penalty is " + std::to_string(s.repetition_penalty) +
-            "; it must be above 0 (1 = off)");
-  }
-}
-
 void check_finite(const float* logits, int64_t n_vocab, uint64_t position) {
   constexpr uint32_t kExponent = 0x7f800000;  // all ones in an infinity and a NaN
   uint32_t broken = 0;
@@ -135,9 +120,24 @@ std::vector<int32_t> filter(const float* scores, const std::vector<float>& weigh
 
 }  // namespace
 
+void check_sampling(const Sampling& s) {
+  if (!(s.temperature >= 0.0f) || std::isinf(s.temperature)) {
+    invalid("temperature is " + std::to_string(s.temperature) + "; it must be 0 or more");
+  }
+  if (s.top_k < 0) invalid("top_k is " + std::to_string(s.top_k) + "; it must be 0 (off) or more");
+  if (!(s.top_p >= 0.0f && s.top_p <= 1.0f))
+    invalid("top_p is " + std::to_string(s.top_p) + "; it must be 0 to 1");
+  if (!(s.min_p >= 0.0f && s.min_p <= 1.0f))
+    invalid("min_p is " + std::to_string(s.min_p) + "; it must be 0 to 1");
+  if (!(s.repetition_penalty > 0.0f) || std::isinf(s.repetition_penalty)) {
+    invalid("repetition_penalty is " + std::to_string(s.repetition_penalty) +
+            "; it must be above 0 (1 = off)");
+  }
+}
+
 int32_t sample(const float* logits, int64_t n_vocab, const Sampling& sampling, const int32_t* history,
                int64_t n_history, uint64_t position) {
-  check(sampling);
+  check_sampling(sampling);
   check_finite(logits, n_vocab, position);
   check_history(history, n_history, n_vocab);
   const float* scores = logits;

@@ -13,6 +13,9 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
+// Throws EK_ERR_INVALID_ARGUMENT for a parameter out of its range.
+void check_sampling(const Sampling& sampling);
+
 // Draws a token from logits [n_vocab]. The filters are those of transformers' logits processors, in their
 // order: repetition penalty, temperature, top_k (ties of the k-th stay in), top_p, min_p. The random number
 // depends on (seed, position) alone. Throws EK_ERR_INVALID_ARGUMENT, or EK_ERR_INTERNAL for logits that are

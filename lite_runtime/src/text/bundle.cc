@@ -157,4 +157,9 @@ std::string_view Bundle::read(const std::string& name) const {
   return {reinterpret_cast<const char*>(content), static_cast<size_t>(entry.bytes)};
 }
 
+Bundle bundle_of(const NbFile* file) {
+  return file != nullptr ? Bundle(file->data(), file->size(), file->path())
+                         : Bundle(nullptr, 0, "a model without a file");
+}
+
 }  // namespace edge_kit

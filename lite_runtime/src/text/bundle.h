@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "io/nb_file.h"
+
 namespace edge_kit {
 
 class Bundle {
@@ -43,5 +45,8 @@ class Bundle {
   std::string label_;
   std::map<std::string, Entry> entries_;
 };
+
+// The bundle of a file, which is borrowed; null = an empty one, of a model that has no file.
+Bundle bundle_of(const NbFile* file);
 
 }  // namespace edge_kit

@@ -1,6 +1,7 @@
 #include "text/json.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "text/utf8.h"
 
@@ -283,6 +284,32 @@ int64_t Json::integer(const char* what) const {
     if (is_integer) value = value * 10 + (digits[i] - '0');
   }
   require(is_integer, what, "an integer of at most 18 digits");
+  return text_[0] == '-' ? -value : value;
+}
+
+// Not strtod, which reads a decimal comma where the application's locale has one.
+double Json::number(const char* what) const {
+  require(is_number(), what, "a number");
+  const size_t exponent_at = std::min(text_.find_first_of("eE"), text_.size());
+  double digits = 0;
+  int64_t exponent = 0;  // of ten
+  bool in_fraction = false;
+  for (const char c : text_.substr(0, exponent_at)) {
+    if (c == '.') in_fraction = true;
+    if (!is_digit(c)) continue;
+    digits = digits * 10 + (c - '0');
+    exponent -= in_fraction ? 1 : 0;
+  }
+  if (exponent_at < text_.size()) {
+    int64_t given = 0;
+    for (const char c : text_.substr(exponent_at + 1)) {
+      if (is_digit(c)) given = std::min<int64_t>(given * 10 + (c - '0'), 1 << 20);
+    }
+    exponent += text_[exponent_at + 1] == '-' ? -given : given;
+  }
+  const double power = std::pow(10.0, static_cast<double>(exponent < 0 ? -exponent : exponent));
+  const double value = exponent < 0 ? digits / power : digits * power;
+  require(std::isfinite(value), what, "a number that a double can hold");
   return text_[0] == '-' ? -value : value;
 }
 

@@ -26,6 +26,7 @@ class Json {
 
   bool is_null() const { return text_[0] == 'n'; }
   bool is_string() const { return text_[0] == '"'; }
+  bool is_number() const { return text_[0] == '-' || (text_[0] >= '0' && text_[0] <= '9'); }
   bool is_array() const { return text_[0] == '['; }
   bool is_object() const { return text_[0] == '{'; }
   std::string_view text() const { return text_; }
@@ -33,6 +34,7 @@ class Json {
   // The value; EK_ERR_FORMAT naming it `what` if it is of another kind.
   bool boolean(const char* what) const;
   int64_t integer(const char* what) const;  // of at most 18 digits
+  double number(const char* what) const;    // exact for up to 15 digits and powers of ten up to 22
   std::string string(const char* what) const;
   void each_element(const char* what, const std::function<void(const Json&)>& visit) const;
   void each_member(const char* what, const std::function<void(const std::string&, const Json&)>& visit) const;

@@ -15,9 +15,7 @@ class LazyTokenizer {
   std::shared_ptr<const Tokenizer> get(const NbFile* file) {
     std::lock_guard<std::mutex> hold(mutex_);
     if (tokenizer_ == nullptr) {
-      const Bundle bundle = file != nullptr ? Bundle(file->data(), file->size(), file->path())
-                                            : Bundle(nullptr, 0, "a model without a file");
-      tokenizer_ = std::make_shared<const Tokenizer>(read_tokenizer(bundle));
+      tokenizer_ = std::make_shared<const Tokenizer>(read_tokenizer(bundle_of(file)));
     }
     return tokenizer_;
   }

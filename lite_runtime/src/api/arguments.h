@@ -1,0 +1,36 @@
+// Checks and conversions of what callers of the C API give.
+#pragma once
+
+#include <string>
+
+#include "api/guard.h"
+#include "edge_kit.h"
+#include "engine/sampler.h"
+
+namespace edge_kit {
+
+template <typename Struct>
+void check_size(const Struct& given, const char* type) {
+  require(given.struct_size == sizeof(Struct),
+          std::string(type) + ".struct_size is " + std::to_string(given.struct_size) +
+              ", this library's is " + std::to_string(sizeof(Struct)) + ": set it to sizeof(" + type +
+              "), with the header of this version");
+}
+
+inline void require_array(const void* array, size_t count, const std::string& name, const char* count_name) {
+  require(array != nullptr || count == 0, name + " is NULL with " + count_name + " " + std::to_string(count));
+}
+
+inline Sampling read_sampling(const ek_sampling& given) {
+  check_size(given, "ek_sampling");
+  Sampling sampling;
+  sampling.temperature = given.temperature;
+  sampling.top_k = given.top_k;
+  sampling.top_p = given.top_p;
+  sampling.min_p = given.min_p;
+  sampling.repetition_penalty = given.repetition_penalty;
+  sampling.seed = given.seed;
+  return sampling;
+}
+
+}  // namespace edge_kit

@@ -1,0 +1,186 @@
+"""Answers of the C API against those of the Python runtime, which takes text and sampling from elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import threading
+
+import pytest
+from native_generate import NativeModel
+
+import lite_runtime
+from edge_kit.nb.bundle import read_bundle, write_bundle
+from lite_runtime import _native
+from lite_runtime.errors import ContextFullError, FileFormatError, UsageError
+
+PROMPTS = (
+    "The capital of France is",
+    "def fibonacci(n):\n    ",
+    "今有雉兔同笼，上有三十五头",
+    "🙂 A list of emoji: 🎉 🚀",
+    "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n",
+)
+
+
+@pytest.fixture(scope="module")
+def demo(native_library, demo_nb):
+    with lite_runtime.load(demo_nb) as model:
+        yield model
+
+
+@pytest.fixture
+def native(demo, demo_nb):
+    with NativeModel(demo_nb) as model:
+        yield model
+
+
+def in_python(model, prompt, **options):
+    """(text, finish reason, number of tokens)."""
+    with model.session() as session:
+        items = list(session.generate(prompt, **options))
+    return "".join(item.text for item in items), items[-1].finish_reason, items[-1].n_generated
+
+
+def sampling(**values) -> _native.Sampling:
+    defaults = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+    return _native.Sampling(struct_size=ctypes.sizeof(_native.Sampling), **{**defaults, **values})
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_greedy_text_equals_pythons(demo, demo_nb, prompt):
+    with NativeModel(demo_nb) as native:
+        text, reason, result = native.generate(prompt, max_new_tokens=24, sampling=sampling())
+    assert (text, reason, result.n_generated) == in_python(demo, prompt, max_new_tokens=24, temperature=0)
+    assert result.n_prompt == len(demo.text.encode(prompt)) and result.n_cached == 0
+    assert result.prefill_seconds > 0
+
+
+def test_sampling_draws_the_same_tokens(demo, native):
+    values = {"temperature": 0.9, "top_k": 40, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.1}
+    for seed in (1, 2**63 + 5):
+        native.library.ek_session_cut(native.session, 0)
+        drawn = native.generate(PROMPTS[0], max_new_tokens=20, sampling=sampling(seed=seed, **values))
+        assert drawn[:2] == in_python(demo, PROMPTS[0], max_new_tokens=20, seed=seed, **values)[:2]
+
+
+def test_a_second_prompt_goes_on_where_the_first_ended(demo, native):
+    with demo.session() as session:
+        for prompt in PROMPTS[:2]:
+            expected = "".join(i.text for i in session.generate(prompt, max_new_tokens=8, temperature=0))
+            assert native.generate(prompt, max_new_tokens=8, sampling=sampling())[0] == expected
+            assert len(native) == len(session)
+
+
+def test_stop_strings_end_it_and_are_not_shown(demo, native):
+    whole = in_python(demo, PROMPTS[0], max_new_tokens=24, temperature=0)[0]
+    stops = [whole[9:14], "never in it"]
+    text, reason, _ = native.generate(PROMPTS[0], max_new_tokens=24, sampling=sampling(), stops=stops)
+    assert reason == "stop" and text == whole[: whole.index(stops[0])]
+    expected = in_python(demo, PROMPTS[0], max_new_tokens=24, temperature=0, stop=stops)
+    assert expected[:2] == (text, reason)
+
+
+def test_the_callback_ends_it(native):
+    text, reason, result = native.generate(PROMPTS[0], on_text=lambda _: False, max_new_tokens=24)
+    assert reason == "callback" and text and 1 <= result.n_generated < 24
+
+
+def test_cancel_from_another_thread(demo, native):
+    started = threading.Event()
+
+    def cancel():
+        started.wait(30)
+        native.library.ek_session_cancel(native.session)
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    stops = ["no answer holds this"]
+    _, reason, result = native.generate(
+        PROMPTS[0], on_text=lambda _: started.set() or True, max_new_tokens=4000, stops=stops
+    )
+    thread.join()
+    assert reason in ("cancelled", "stop") and result.n_generated < 4000
+    # The cancel is used up.
+    native.library.ek_session_cut(native.session, 0)
+    assert native.generate(PROMPTS[0], max_new_tokens=4, sampling=sampling())[1] == "length"
+
+
+def test_a_cancel_before_it_leaves_the_session_as_it_was(native):
+    native.library.ek_session_cancel(native.session)
+    text, reason, result = native.generate(PROMPTS[0], max_new_tokens=4)
+    assert (text, reason, result.n_generated, len(native)) == ("", "cancelled", 0, 0)
+
+
+def test_end_of_the_context(demo_nb, demo):
+    with NativeModel(demo_nb, n_ctx=16) as native:
+        _, reason, result = native.generate(PROMPTS[0], sampling=sampling())
+        assert reason == "length" and result.n_prompt + result.n_generated == 17 and len(native) == 16
+        with pytest.raises(ContextFullError, match="needs .* tokens of context .16 are in the session"):
+            native.generate("more")
+        assert len(native) == 16
+
+
+def with_files(source, path, **files):
+    """A copy of a .nb file with other JSON files in its bundle."""
+    bundle = read_bundle(source)
+    bundle.update({f"{name}.json": json.dumps(content).encode() for name, content in files.items()})
+    path.write_bytes(source.read_bytes())
+    write_bundle(path, bundle)
+    return path
+
+
+def test_the_files_say_what_is_not_given(demo, demo_nb, tmp_path):
+    plain, _, _ = in_python(demo, PROMPTS[0], max_new_tokens=6, temperature=0)
+    ids = demo.text.encode(plain)
+    config = {"eos_token_id": [5, ids[3]], "max_new_tokens": 6, "do_sample": True, "temperature": 0.35,
+              "top_p": 0.8, "top_k": 30, "repetition_penalty": 1.3}  # fmt: skip
+    for changed in (config, {**config, "eos_token_id": 7}, {**config, "do_sample": None}):
+        path = with_files(demo_nb, tmp_path / "changed.nb", generation_config=changed)
+        with lite_runtime.load(path) as model, NativeModel(path) as native:
+            text, reason, result = native.generate(PROMPTS[0])
+            assert (text, reason, result.n_generated) == in_python(model, PROMPTS[0])
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ({"eos_token_id": "2"}, "eos_token_id"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"top_k": -1}, "top_k"),
+        ({"do_sample": True, "temperature": "hot"}, "temperature"),
+        ([], "object"),
+    ],
+)
+def test_wrong_values_in_the_files_are_named(demo_nb, tmp_path, config, message):
+    path = with_files(demo_nb, tmp_path / "wrong.nb", generation_config=config)
+    with NativeModel(path) as native:
+        with pytest.raises(FileFormatError, match=message):
+            native.generate(PROMPTS[0], max_new_tokens=1)
+        assert len(native) == 0
+
+
+def test_the_default_context_is_the_models(demo, demo_nb, tmp_path):
+    def default_context(path) -> int:
+        with NativeModel(path) as native:
+            info = _native.ModelInfo(struct_size=ctypes.sizeof(_native.ModelInfo))
+            _native.check(native.library.ek_model_get_info(native.model, ctypes.byref(info)))
+            return info.n_ctx
+
+    assert default_context(demo_nb) == demo.info.n_ctx < 32768
+    config = {**demo.config, "max_position_embeddings": 100_000}
+    assert default_context(with_files(demo_nb, tmp_path / "long.nb", config=config)) == 32768
+
+
+def test_arguments_are_checked_before_the_first_step(native):
+    for options, message in (
+        ({"max_new_tokens": -1}, "max_new_tokens is -1"),
+        ({"stops": [""]}, "stop string 0"),
+        ({"sampling": sampling(top_p=2.0)}, "top_p"),
+        ({"sampling": sampling(temperature=float("nan"))}, "temperature"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            native.generate(PROMPTS[0], **options)
+    with pytest.raises(UsageError, match="empty"):
+        native.generate("")
+    assert len(native) == 0
