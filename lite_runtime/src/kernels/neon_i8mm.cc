@@ -9,7 +9,6 @@
 namespace edge_kit {
 namespace {
 
-constexpr int64_t kStreamedRows = 8;
 constexpr int kRows = 4;                                    // per register block,
 constexpr int64_t kOutputs = 8;                             // by so many outputs
 constexpr int64_t kHalfPanel = kPanelGroups * kGroup * kOutputs;
