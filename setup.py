@@ -99,7 +99,10 @@ names, folders = packages()
 setup(
     packages=names,
     package_dir=folders,
-    package_data={"lite_runtime": ["include/*.h"], "edge_kit.evaldata": ["*.txt", "SOURCES.md"]},
+    package_data={
+        "lite_runtime": ["include/*", "cmake/*", "pkgconfig/*"],
+        "edge_kit.evaldata": ["*.txt", "SOURCES.md"],
+    },
     setup_requires=build_requirements(),
     cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": OneWheelPerPlatform},
     distclass=NativeDistribution,

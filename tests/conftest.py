@@ -17,7 +17,7 @@ if str(ROOT) not in sys.path:  # `pytest` without `python -m`, in a Python that 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 MODELS = ROOT / "build" / "test-models"
-NEVER_SKIPPED_IN_CI = ("stock", "sanitizer", "reference", "wheels")
+NEVER_SKIPPED_IN_CI = ("stock", "sanitizer", "reference", "wheels", "embedding")
 
 
 def pytest_collection_modifyitems(items):

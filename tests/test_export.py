@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +93,22 @@ def test_both_writers_give_the_stock_runtime_the_same_logits(tmp_path, stock_pyt
     for builtin, paddlelite in zip(*logits):
         np.testing.assert_array_equal(builtin, paddlelite)
     assert np.std(logits[0][0]) > 3
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize("optimizer", ["builtin", "paddlelite"])
+def test_the_stock_optimizer_reads_arm_files(tmp_path, stock_python, optimizer):
+    """`paddle_lite_opt --optimized_nb_model_path` draws the program: one node per op."""
+    path = tmp_path / "tiny.nb"
+    export(path, target="arm", optimizer=optimizer)
+    opt = Path(stock_python).with_name("paddle_lite_opt")
+    command = [opt, f"--optimized_nb_model_path={path}", f"--visualization_file_output_path={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if shutil.which("dot"):  # it leaves the picture to Graphviz
+        assert done.returncode == 0, done.stderr
+    drawn = re.findall(r'label="(\w+)"[^\n]*fillcolor="yellow"', (tmp_path / "Block_0.dot").read_text())
+    with NbFile(path) as model:
+        assert sorted(drawn) == sorted(op.type for op in model.program.ops)
 
 
 @pytest.mark.stock
