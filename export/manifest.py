@@ -11,7 +11,7 @@ from edge_kit import targets
 def build_manifest(checkpoint, summary, model_digest: str) -> dict:
     """No time and no path stands in it, so equal inputs give equal files."""
     config = checkpoint.config
-    return {
+    manifest = {
         "format": 1,
         "kit_version": edge_kit.__version__,
         "name": config.name,
@@ -23,6 +23,9 @@ def build_manifest(checkpoint, summary, model_digest: str) -> dict:
         "max_position_embeddings": config.max_position_embeddings,
         "model_digest": model_digest,  # sha256 of all bytes before the bundle
     }
+    if summary.chat_format is not None:
+        manifest["chat_format"] = summary.chat_format  # its fields: ChatFormat in chat_format.py
+    return manifest
 
 
 def _without_folder(source: str) -> str:

@@ -16,7 +16,7 @@ from edge_kit.nb.writer import NbWriter
 from lite_runtime import machine
 from lite_runtime.errors import EdgeKitError, UnsupportedError, UsageError
 
-from . import lower, paddlelite, passes
+from . import chat_template, lower, paddlelite, passes
 from .checkpoint import open_checkpoint
 from .checkpoint.file_kinds import to_json
 from .manifest import build_manifest
@@ -47,6 +47,7 @@ class Summary:
     largest_error: float = 0.0
     largest_error_tensor: str = ""
     model_digest: str = ""
+    chat_format: dict | None = None  # as in the manifest
     seconds: dict[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -77,6 +78,8 @@ def export_model(
         checkpoint = open_checkpoint(model)
     out_path = out_path or _writable(f"{checkpoint.config.name.lower()}.{target}.nb")
     summary = Summary(str(out_path), model, target, quant, "builtin" if opt is None else "paddlelite")
+    with progress.stage("reduce chat template"):
+        summary.chat_format = chat_template.reduce_files(checkpoint.files)
 
     with progress.stage("trace program"):
         parsed = trace_program(checkpoint.config, quant)

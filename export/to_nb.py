@@ -17,6 +17,7 @@ if __name__ == "__main__" and not __package__:  # run as a file from a checkout
     sys.exit(main(["export", *sys.argv[1:]]))
 
 from edge_kit import targets
+from edge_kit.nb.inspect import describe_chat_format
 
 from . import requirements
 
@@ -71,5 +72,6 @@ def _print_summary(summary) -> None:
         f"int8 share {summary.int8_share:.2%}, {sum(summary.seconds.values()):.1f} s, "
         f"peak memory {summary.peak_rss_bytes / 1e9:.2f} GB"
     )
+    print(f"  chat template {describe_chat_format(summary.chat_format)}")
     for warning in summary.warnings:
         print(f"warning: {warning}", file=sys.stderr)

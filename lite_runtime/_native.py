@@ -117,6 +117,10 @@ class ProfileEntry(ctypes.Structure):
     ]
 
 
+class Message(ctypes.Structure):
+    _fields_ = [("role", ctypes.c_char_p), ("content", ctypes.c_char_p)]
+
+
 _pointer = ctypes.c_void_p
 _out_pointer = ctypes.POINTER(ctypes.c_void_p)
 
@@ -176,6 +180,18 @@ _SIGNATURES = {
         [
             _pointer,
             _pointer,
+            ctypes.c_size_t,
+            ctypes.c_int32,
+            _pointer,
+            ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t),
+        ],
+    ),
+    "ek_chat_render": (
+        "status",
+        [
+            _pointer,
+            ctypes.POINTER(Message),
             ctypes.c_size_t,
             ctypes.c_int32,
             _pointer,

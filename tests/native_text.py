@@ -44,6 +44,19 @@ class NativeText:
         _native.check(self._library.ek_text_decode(*arguments, text, count.value, ctypes.byref(count)))
         return text.raw.decode("utf-8")
 
+    def render(self, messages, add_generation_prompt: bool = True) -> str:
+        """The text of messages, dicts with "role" and "content" (str, or bytes that may be no UTF-8)."""
+        array, count = (_native.Message * len(messages))(), ctypes.c_size_t()
+        for entry, message in zip(array, messages):
+            content = message["content"]
+            entry.role = message["role"].encode("utf-8")
+            entry.content = content.encode("utf-8") if isinstance(content, str) else content
+        arguments = [self._model, array, len(messages), int(add_generation_prompt)]
+        _native.check(self._library.ek_chat_render(*arguments, None, 0, ctypes.byref(count)))
+        text = ctypes.create_string_buffer(count.value)
+        _native.check(self._library.ek_chat_render(*arguments, text, count.value, ctypes.byref(count)))
+        return text.raw.decode("utf-8")
+
     def stream(self, ids) -> list:
         """The text that became certain with each token."""
         stream, text, size = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_size_t()

@@ -89,7 +89,10 @@ def render(found: dict, with_tensors: bool = False) -> str:
         files = [f"{name} ({_size(size)})" for name, size in found["bundle"].items()]
         lines.append(f"  bundle       {', '.join(files)}")
         lines.append(f"  {MANIFEST}")
-        lines += [f"    {key:20} {_short([str(value)], 90)}" for key, value in found["manifest"].items()]
+        shown = dict(found["manifest"])
+        if "chat_format" in shown:
+            shown["chat_format"] = describe_chat_format(shown["chat_format"])
+        lines += [f"    {key:20} {_short([str(value)], 90)}" for key, value in shown.items()]
     if with_tensors:
         width = max((len(tensor["name"]) for tensor in found["tensors"]), default=0)
         for tensor in found["tensors"]:
@@ -99,6 +102,15 @@ def render(found: dict, with_tensors: bool = False) -> str:
                 f"{tensor['nbytes']:>12} bytes at {tensor['offset']}{note}"
             )
     return "\n".join(lines)
+
+
+def describe_chat_format(found) -> str:
+    """Whether the manifest's `chat_format` lets the native core render messages; None if it is not there."""
+    if found is None:
+        return "none"
+    if not isinstance(found, dict) or found.get("status") not in ("reduced", "not_reduced"):
+        return "damaged"
+    return "reduced" if found["status"] == "reduced" else f"not reduced: {found.get('reason')}"
 
 
 def _signature(var: dict) -> str:

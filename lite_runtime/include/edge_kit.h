@@ -131,6 +131,12 @@ typedef enum ek_text_flags {
                           they are plain text: for text that is not to be trusted. */
 } ek_text_flags;
 
+/* One message of a conversation: UTF-8 with a NUL at the end, borrowed for the call. */
+typedef struct ek_message {
+  const char* role;     /* "system", "user" or "assistant" */
+  const char* content;  /* broken bytes count as U+FFFD */
+} ek_message;
+
 EK_API uint32_t ek_abi_version(void);
 EK_API const char* ek_version(void);
 EK_API const char* ek_last_error(void);
@@ -195,6 +201,16 @@ EK_API ek_status ek_text_encode(ek_model* model, const char* text, size_t n_byte
  * written. No NUL is added. */
 EK_API ek_status ek_text_decode(ek_model* model, const int32_t* ids, size_t n_ids, int32_t skip_special,
                                 char* text, size_t capacity, size_t* n_bytes);
+
+/* The text that the model's chat template makes of a conversation (n_messages >= 1), with or without the
+ * prompt for an answer at its end. Encode it with EK_TEXT_SPECIAL and without EK_TEXT_BOS; contents go into it
+ * as they are, and so do special tokens that they spell. `n_bytes` receives the size; with less room nothing is
+ * written. No NUL is added. Any thread.
+ * EK_ERR_UNSUPPORTED: the model has no template, or one that the export could not reduce to fixed pieces
+ * around each role. Text that was rendered elsewhere still works. EK_ERR_INVALID_ARGUMENT: messages that such
+ * pieces do not cover, such as another role; the error says which message and why. */
+EK_API ek_status ek_chat_render(ek_model* model, const ek_message* messages, size_t n_messages,
+                                int32_t add_generation_prompt, char* text, size_t capacity, size_t* n_bytes);
 
 /* Text of tokens as they come. A stream is used by one thread at a time, and may outlive its model. */
 EK_API ek_status ek_text_stream_create(ek_model* model, ek_text_stream** stream);

@@ -12,11 +12,11 @@
 #include "api/handles.h"
 #include "edge_kit.h"
 #include "test.h"
-#include "text/lazy_tokenizer.h"
+#include "text/lazy_part.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
+#include "text_api.h"
 #include "text_builder.h"
-#include "toy_model.h"
 
 using namespace edge_kit_test;
 
@@ -329,19 +329,6 @@ TEST(spoiled_files) {
     }
     read(zip({{"tokenizer.json", json}}));
   }
-}
-
-bool says(ek_status status, ek_status expected, const std::string& part) {
-  const bool ok = status == expected && std::string(ek_last_error()).find(part) != std::string::npos;
-  if (!ok) std::printf("  got status %d, \"%s\"\n", status, ek_last_error());
-  return ok;
-}
-
-ek_model* open_with(const std::string& file) {
-  static const ToyModel toy;
-  ModelOptions options;
-  options.n_threads = 1;
-  return new ek_model{std::make_shared<Model>(std::make_unique<BytesFile>(file), toy.plan(), options)};
 }
 
 TEST(c_api) {

@@ -58,6 +58,22 @@ ek_status ek_text_decode(ek_model* model, const int32_t* ids, size_t n_ids, int3
   });
 }
 
+ek_status ek_chat_render(ek_model* model, const ek_message* messages, size_t n_messages,
+                         int32_t add_generation_prompt, char* text, size_t capacity, size_t* n_bytes) {
+  return guarded([&] {
+    require(n_bytes != nullptr, "n_bytes is NULL");
+    *n_bytes = 0;
+    require(model != nullptr, "model is NULL");
+    require_array(messages, n_messages, "messages", "n_messages");
+    require_array(text, capacity, "text", "capacity");
+    const std::vector<ChatMessage> found = read_messages(messages, n_messages);
+    const ChatFormat format = read_chat_format(bundle_of(model->core->file()));
+    const std::string rendered = format.render(found, add_generation_prompt != 0);
+    *n_bytes = rendered.size();
+    if (rendered.size() <= capacity) std::copy(rendered.begin(), rendered.end(), text);
+  });
+}
+
 ek_status ek_text_stream_create(ek_model* model, ek_text_stream** stream) {
   return guarded([&] {
     require(stream != nullptr, "stream is NULL");
