@@ -13,18 +13,20 @@ import random
 import re
 from dataclasses import replace
 
+from jinja2 import Environment, nodes
+
 from lite_runtime.bundle import Bundle
 from lite_runtime.errors import EdgeKitError, UnsupportedError, UsageError
 from lite_runtime.text import Text
 
 from .chat_format import MAX_PIECE_BYTES, SYSTEM_RULES, TRIMS, TURNS, ChatFormat, Role
 
-PROOFS = 400  # conversations on which a format has to equal its template
+PROOFS = 2000  # conversations on which a format has to equal its template
 _REASON_LENGTH = 300  # a template may raise an error of any length
 _TURN = ("user", "assistant")
 _THINKING_END = "</think>"
 _WORDS = [
-    *("", " ", "\n", "\n\n", "\t ", "\r\n", "\u00a0", "\u3000", "Hello", "Why is the sky blue?", "1 + 1 = 2"),
+    *("", "long " * 500, " ", "\n", "\n\n", "\t ", "\r\n", "\u00a0", "\u3000", "Hello", "Why?", "1 + 1 = 2"),
     *("{{ messages }}", "{% raw %}", "{# #}", "{}", "}}", "<b>&amp;</b>", "'", '"', "\\n", "\\", "`x`", "%s"),
     *("今有雉兔同笼", "👍🏽", "👩\u200d🚀", "e\u0301", "null", "False", "0", "### ", "/no_think"),
     *("user", "assistant", "<think>", _THINKING_END, "<s>", "</s>", "[INST]"),
@@ -84,7 +86,6 @@ class _Template:
     def __init__(self, text: Text):
         self._text = text
         self.reads_the_date = False
-        self.marks = [*text.special_tokens.values()]
 
     def render(self, messages, add_generation_prompt: bool) -> str:
         try:
@@ -95,6 +96,13 @@ class _Template:
         if self.reads_the_date:
             raise _Irreducible("the template writes the date (strftime_now)")
         return rendered
+
+    def literals(self) -> list[str]:
+        """All strings that stand in it, which it may look for in contents, and the special tokens."""
+        tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(self._text.template_source)
+        constants = [node.value for node in tree.find_all(nodes.Const)]
+        strings = {value for value in constants if isinstance(value, str)}
+        return sorted(strings | {*self._text.special_tokens.values()})
 
     def _strftime_now(self, form: str) -> str:
         self.reads_the_date = True
@@ -168,7 +176,7 @@ def _learn_content(template: _Template, found: ChatFormat, role: str) -> ChatFor
 
 
 def _prove(template: _Template, found: ChatFormat) -> None:
-    inside = (pair for pair in conversations(1, template.marks) if found.problem(pair[0]) is None)
+    inside = (pair for pair in conversations(1, template.literals()) if found.problem(pair[0]) is None)
     for messages, prompt in itertools.islice(inside, PROOFS):
         expected, rendered = template.render(messages, prompt), found.render(messages, prompt)
         if rendered != expected:
@@ -179,12 +187,15 @@ def _prove(template: _Template, found: ChatFormat) -> None:
             )
 
 
-def conversations(seed: int, marks=()):
-    """Endless (messages, add_generation_prompt), of orders and contents that a template may treat apart."""
+def conversations(seed: int, literals=()):
+    """Endless (messages, add_generation_prompt), of orders and contents that a template may treat apart.
+
+    `literals` are texts that it may look for, at the start, the end or inside of a content.
+    """
     rng = random.Random(seed)
-    words = [*_WORDS, *marks]
+    words, literals = [*_WORDS, *literals], [*literals, _THINKING_END]
     while True:
-        count = rng.randint(1, 8)
+        count = rng.randint(1, 8) if rng.random() < 0.98 else 40
         if rng.random() < 0.6:
             roles = [*itertools.islice(itertools.cycle(_TURN), count)]
         else:
@@ -195,8 +206,11 @@ def conversations(seed: int, marks=()):
             roles.insert(rng.randint(0, len(roles)), "system")
         messages = []
         for role in roles:
-            content = "".join(rng.choices(words, k=rng.randint(0, 5)))
-            if role == "assistant" and rng.random() < 0.4:
+            content = "".join(rng.choices(words, k=rng.randint(0, 4)))
+            way = rng.random()
+            if way < 0.1:
+                content = f"{rng.choice(literals)}{content}{rng.choice(literals)}"
+            elif way < 0.4 and role == "assistant":
                 content = f"<think>\n{content}\n{_THINKING_END}\n\n{rng.choice(words)}"
             messages.append({"role": role, "content": content})
         yield messages, rng.random() < 0.5
@@ -219,7 +233,8 @@ def _excerpt(text: str, at: int) -> str:
 
 
 def _order(messages) -> str:
-    return "messages of " + ", ".join(message["role"] for message in messages)
+    roles = [message["role"] for message in messages]
+    return "messages of " + ", ".join(roles if len(roles) <= 8 else [*roles[:8], "…"])
 
 
 def _strings(value):

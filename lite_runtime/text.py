@@ -38,7 +38,7 @@ class Text:
         self.eos_id = self._id_of("eos_token")
         self._adds_bos = self._bos_rule(config)
         self._token_bytes = None
-        self._template_source = _chat_template(config, bundle)
+        self.template_source = _chat_template(config, bundle)
         self._template = None
 
     def encode(self, text: str, bos: bool = True) -> list:
@@ -68,13 +68,13 @@ class Text:
 
     def render(self, messages, add_generation_prompt: bool = True, **variables) -> str:
         """The model's own chat template over messages, dicts with "role" and "content"."""
-        if self._template_source is None:
+        if self.template_source is None:
             raise UnsupportedError(
                 f"{self.path}: the model has no chat template; send the prompt as it is (edge-kit run --raw, "
                 "session.generate(text) in Python)"
             )
         if self._template is None:
-            self._template = _compile(self._template_source, self.path)
+            self._template = _compile(self.template_source, self.path)
         context = {"tools": None, "documents": None, **self.special_tokens, **variables}
         try:
             return self._template.render(

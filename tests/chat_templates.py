@@ -137,6 +137,14 @@ NOT_REDUCED = {
         ),
         r"the template writes '.*', pieces around each role would give '.*' \(messages of ",
     ),
+    "tool results": (
+        chatml(
+            "{% if m.content.startswith('<result>') and m.content.endswith('</result>') %}tool: {% endif %}"
+            "{{ m.content }}"
+        ),
+        "the template writes ",
+    ),
+    "many turns": (chatml(front="{% if messages | length > 9 %}...{% endif %}"), "the template writes "),
     "numbered turns": (
         loop("[{{ loop.index }} {{ m.role }}] {{ m.content }}\n"),
         "what stands around user and assistant messages changes from turn to turn",

@@ -9,10 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "api/handles.h"
 #include "edge_kit.h"
 #include "test.h"
-#include "text/lazy_part.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 #include "text_api.h"
