@@ -1,11 +1,24 @@
 /* edge-kit runtime: C API.
  *
- * Every call returns a status; the text of the calling thread's last error is ek_last_error(). The library
- * never aborts, never throws and never prints.
+ * Every call returns a status; the text of the calling thread's last error is ek_last_error(), which lives until that
+ * thread's next error. The library never aborts, never throws and never prints.
  *
- * Ownership: what *_open, *_create and *_fork give is freed by the caller, sessions before their model.
- * Threads: a model may be used from any number of threads; forwards queue. One session is used by one
- * thread at a time, except ek_session_cancel, which may come from any thread.
+ * Who owns what
+ *   - What *_open, *_create, *_fork and *_restore give belongs to the caller, who frees it with the call of its kind:
+ *     ek_model_close, ek_session_free, ek_text_stream_free. NULL is fine there. Sessions are freed before their model;
+ *     calls on a session whose model was closed fail.
+ *   - What is passed in is borrowed for the call, except the region of ek_model_open_memory, which must outlive the model.
+ *   - Texts and arrays go into memory of the caller. Pointers that a call gives back say how long they live.
+ *
+ * Which call may come from which thread
+ *   - A model may be used from any number of threads; forwards queue in order of arrival.
+ *   - A session or a text stream is used by one thread at a time, any thread. Only ek_session_cancel may come while
+ *     another call on the session runs; it is also safe in a signal handler. It is looked at before every chunk
+ *     of a prompt, every layer and every token.
+ *   - ek_model_close and ek_*_free must be the last call on what they free.
+ *   - Everything without a model or a session may come from any thread.
+ *
+ * Structs begin with struct_size, which the caller sets to sizeof the struct; a library of another size refuses it.
  */
 #ifndef EDGE_KIT_H_
 #define EDGE_KIT_H_
@@ -261,6 +274,13 @@ typedef int (*ek_text_callback)(void* user, const char* text, size_t n_bytes);
 EK_API ek_status ek_generate(ek_session* session, const char* prompt, size_t n_bytes,
                              const ek_generate_options* options, ek_text_callback callback, void* user,
                              ek_generation* result);
+
+/* The model's answer to a conversation (n_messages >= 1), as ek_chat_render writes it. What the session holds of its
+ * beginning already, token by token, is not computed again; the rest of the session is dropped. So one session serves a
+ * whole conversation: append the answer to the messages, and the next question. EK_ERR_NOT_SUPPORTED: see ek_chat_render. */
+EK_API ek_status ek_chat(ek_session* session, const ek_message* messages, size_t n_messages,
+                         const ek_generate_options* options, ek_text_callback callback, void* user,
+                         ek_generation* result);
 
 /* Names of the kernel paths this CPU can run, best first; NULL past the end. Static storage. */
 EK_API const char* ek_isa_name(int32_t index);

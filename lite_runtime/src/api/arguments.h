@@ -2,10 +2,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "api/guard.h"
 #include "edge_kit.h"
 #include "engine/sampler.h"
+#include "text/chat_format.h"
 
 namespace edge_kit {
 
@@ -31,6 +33,18 @@ inline Sampling read_sampling(const ek_sampling& given) {
   sampling.repetition_penalty = given.repetition_penalty;
   sampling.seed = given.seed;
   return sampling;
+}
+
+inline std::vector<ChatMessage> read_messages(const ek_message* messages, size_t n_messages) {
+  require_array(messages, n_messages, "messages", "n_messages");
+  std::vector<ChatMessage> read;
+  for (size_t i = 0; i < n_messages; ++i) {
+    const std::string name = "messages[" + std::to_string(i) + "].";
+    require(messages[i].role != nullptr, name + "role is NULL");
+    require(messages[i].content != nullptr, name + "content is NULL");
+    read.push_back({messages[i].role, messages[i].content});
+  }
+  return read;
 }
 
 }  // namespace edge_kit

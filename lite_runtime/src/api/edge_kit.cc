@@ -50,7 +50,6 @@ ek_model* open_model(std::unique_ptr<NbFile> file, ModelOptions options) {
   }
   Plan plan = make_plan(*file);
   auto model = std::make_unique<ek_model>();
-  model->tokenizer = std::make_shared<LazyTokenizer>();
   model->core = std::make_shared<Model>(std::move(file), std::move(plan), options);
   return model.release();
 }

@@ -1,4 +1,5 @@
 // The calls of the C API that answer.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "api/guard.h"
 #include "api/handles.h"
 #include "generation/generate.h"
+#include "text/chat_format.h"
 
 using namespace edge_kit;
 
@@ -23,6 +25,7 @@ GenerateOptions read_options(const ek_generate_options* given, const GenerationC
                                           "; give 1 or more, or 0 for what the model's file says");
   if (given->max_new_tokens > 0) options.max_new_tokens = given->max_new_tokens;
   if (given->sampling != nullptr) options.sampling = read_sampling(*given->sampling);
+  check_sampling(options.sampling);
   require_array(given->stops, given->n_stops, "stops", "n_stops");
   for (size_t i = 0; i < given->n_stops; ++i) {
     const char* stop = given->stops[i];
@@ -64,5 +67,29 @@ ek_status ek_generate(ek_session* session, const char* prompt, size_t n_bytes,
     std::vector<int32_t> ids;
     tokenizer->encode({prompt, n_bytes}, session->session->cache.length() == 0, true, &ids);
     answer(*session, *tokenizer, ids, 0, read, callback, user, result);
+  });
+}
+
+ek_status ek_chat(ek_session* session, const ek_message* messages, size_t n_messages,
+                  const ek_generate_options* options, ek_text_callback callback, void* user,
+                  ek_generation* result) {
+  return guarded([&] {
+    require(session != nullptr, "session is NULL");
+    const std::vector<ChatMessage> conversation = read_messages(messages, n_messages);
+    if (result != nullptr) check_size(*result, "ek_generation");
+    Model& model = *session->core;
+    const std::shared_ptr<const Tokenizer> tokenizer = session->tokenizer->get(model.file());
+    const Bundle bundle = bundle_of(model.file());
+    const GenerateOptions read = read_options(options, read_generation_config(bundle, tokenizer->eos()));
+    std::vector<int32_t> ids;
+    tokenizer->encode(read_chat_format(bundle).render(conversation, true), false, true, &ids);
+    require_context(model, 0, ids.size());
+    // The last token is computed in any case: the answer begins with its logits.
+    const std::vector<int32_t>& held = session->session->ids;
+    const size_t most = std::min(held.size(), std::max<size_t>(ids.size(), 1) - 1);
+    size_t n_cached = 0;
+    while (n_cached < most && held[n_cached] == ids[n_cached]) ++n_cached;
+    model.cut(*session->session, static_cast<int64_t>(n_cached));
+    answer(*session, *tokenizer, ids, n_cached, read, callback, user, result);
   });
 }

@@ -10,7 +10,7 @@
 
 struct ek_model {
   std::shared_ptr<edge_kit::Model> core;
-  std::shared_ptr<edge_kit::LazyTokenizer> tokenizer;
+  std::shared_ptr<edge_kit::LazyTokenizer> tokenizer = std::make_shared<edge_kit::LazyTokenizer>();
 };
 
 struct ek_session {

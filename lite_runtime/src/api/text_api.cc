@@ -64,7 +64,6 @@ ek_status ek_chat_render(ek_model* model, const ek_message* messages, size_t n_m
     require(n_bytes != nullptr, "n_bytes is NULL");
     *n_bytes = 0;
     require(model != nullptr, "model is NULL");
-    require_array(messages, n_messages, "messages", "n_messages");
     require_array(text, capacity, "text", "capacity");
     const std::vector<ChatMessage> found = read_messages(messages, n_messages);
     const ChatFormat format = read_chat_format(bundle_of(model->core->file()));
