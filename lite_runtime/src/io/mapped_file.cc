@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,36 +10,16 @@
 #include <limits>
 #include <vector>
 
-#include "io/status.h"
-
 namespace edge_kit {
-namespace {
 
-[[noreturn]] void fail(const std::string& path, const std::string& problem) {
-  throw Error(EK_ERR_IO, path + ": cannot be read: " + problem);
-}
-
-}  // namespace
-
-MappedFile::Descriptor::~Descriptor() {
-  if (fd >= 0) close(fd);
-}
-
-MappedFile::MappedFile(const std::string& path)
-    // O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
-    : file_{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {
-  if (file_.fd < 0) fail(path, std::strerror(errno));
-  struct stat info;
-  if (fstat(file_.fd, &info) != 0) fail(path, std::strerror(errno));
-  if (S_ISDIR(info.st_mode)) fail(path, "it is a folder; expected a .nb file");
-  if (!S_ISREG(info.st_mode)) fail(path, "it is a device or a pipe; expected a .nb file");
-  if (static_cast<uint64_t>(info.st_size) > std::numeric_limits<size_t>::max()) {
-    fail(path, std::to_string(info.st_size) + " bytes are more than this machine can address");
+MappedFile::MappedFile(const std::string& path) : file_(path, "a .nb file") {
+  if (file_.size() > std::numeric_limits<size_t>::max()) {
+    file_.fail(std::to_string(file_.size()) + " bytes are more than this machine can address");
   }
-  size_ = static_cast<size_t>(info.st_size);
+  size_ = static_cast<size_t>(file_.size());
   if (size_ == 0) return;
-  void* mapped = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file_.fd, 0);
-  if (mapped == MAP_FAILED) fail(path, std::strerror(errno));
+  void* mapped = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file_.descriptor(), 0);
+  if (mapped == MAP_FAILED) file_.fail(std::strerror(errno));
   data_ = static_cast<const uint8_t*>(mapped);
   // From a cold disk only what is looked at is fetched, not 128 KB around each tensor's header.
   madvise(mapped, size_, MADV_RANDOM);
@@ -57,7 +36,7 @@ void MappedFile::end_of_open() {
   const bool cold = resident_share() < 0.05;
   madvise(mapped, size_, MADV_DONTNEED);  // the pages stay in the page cache
 #ifdef POSIX_FADV_DONTNEED
-  if (cold) posix_fadvise(file_.fd, 0, 0, POSIX_FADV_DONTNEED);
+  if (cold) posix_fadvise(file_.descriptor(), 0, 0, POSIX_FADV_DONTNEED);
 #else
   static_cast<void>(cold);
 #endif

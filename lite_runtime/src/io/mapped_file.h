@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "io/regular_file.h"
+
 namespace edge_kit {
 
 class MappedFile {
@@ -27,14 +29,9 @@ class MappedFile {
   void will_stream(const uint8_t* begin, const uint8_t* end);
 
  private:
-  struct Descriptor {
-    int fd;
-    ~Descriptor();
-  };
-
   double resident_share() const;
 
-  Descriptor file_;
+  const RegularFile file_;
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
 };
