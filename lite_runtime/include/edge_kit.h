@@ -41,13 +41,14 @@ extern "C" {
 typedef enum ek_status {
   EK_OK = 0,
   EK_ERR_INVALID_ARGUMENT = 1,
-  EK_ERR_IO = 2,            /* the file cannot be read */
-  EK_ERR_FORMAT = 3,        /* not a .nb file, or a damaged one */
+  EK_ERR_IO = 2,            /* the file cannot be read, or not be written */
+  EK_ERR_FORMAT = 3,        /* not a .nb or session file, or a damaged one */
   EK_ERR_UNSUPPORTED = 4,   /* a sound file with a program this runtime cannot lower */
   EK_ERR_OUT_OF_MEMORY = 5,
   EK_ERR_CONTEXT_FULL = 6,
   EK_ERR_CANCELLED = 7,
-  EK_ERR_INTERNAL = 8
+  EK_ERR_INTERNAL = 8,
+  EK_ERR_MISMATCH = 9       /* a session file of another model, mode or kind of cache */
 } ek_status;
 
 typedef struct ek_model ek_model;
@@ -170,6 +171,18 @@ EK_API ek_status ek_session_cut(ek_session* session, int64_t length);
 EK_API ek_status ek_session_fork(const ek_session* session, ek_session** fork);
 /* Makes the running or the next forward of the session return EK_ERR_CANCELLED. Any thread. */
 EK_API void ek_session_cancel(ek_session* session);
+
+/* The token ids in the cache. `n_ids` receives their number, the session's length; with less room (capacity
+ * 0, ids NULL) nothing is written. */
+EK_API ek_status ek_session_ids(const ek_session* session, int32_t* ids, size_t capacity, size_t* n_ids);
+/* Writes the session's token ids and cache. The file appears whole or not at all, and an older one stays
+ * until then: it is written beside its place, under a name that ends in ".tmp". Forwards of other sessions go
+ * on meanwhile. EK_ERR_IO with the system's reason. */
+EK_API ek_status ek_session_save(const ek_session* session, const char* path);
+/* A new session of `model` with what the file holds, which goes on just as the saved one; kernel path and
+ * threads need not be the same. EK_ERR_FORMAT: no session file, or a damaged one; EK_ERR_MISMATCH: one of
+ * another model, mode or kv_dtype; EK_ERR_CONTEXT_FULL: longer than the model's n_ctx. */
+EK_API ek_status ek_session_restore(ek_model* model, const char* path, ek_session** session);
 
 /* Runs all segments in one pass and appends to their caches. `logits` receives, segment by segment, 0, 1 or
  * n_ids rows of n_vocab floats; n_logits is its size in floats. On failure no cache has changed. */

@@ -119,53 +119,6 @@ ek_status ek_model_get_info(const ek_model* model, ek_model_info* info) {
   });
 }
 
-ek_status ek_session_create(ek_model* model, ek_session** session) {
-  return guarded([&] {
-    require(session != nullptr, "session is NULL");
-    *session = nullptr;
-    require(model != nullptr, "model is NULL");
-    auto created = std::make_unique<ek_session>();
-    created->session = model->core->create_session();
-    created->core = model->core;
-    created->tokenizer = model->tokenizer;
-    *session = created.release();
-  });
-}
-
-void ek_session_free(ek_session* session) {
-  if (session == nullptr) return;
-  guarded([&] { session->core->release(std::move(session->session)); });
-  delete session;
-}
-
-int64_t ek_session_length(const ek_session* session) {
-  return session != nullptr ? session->session->cache.length() : 0;
-}
-
-ek_status ek_session_cut(ek_session* session, int64_t length) {
-  return guarded([&] {
-    require(session != nullptr, "session is NULL");
-    session->core->cut(*session->session, length);
-  });
-}
-
-ek_status ek_session_fork(const ek_session* session, ek_session** fork) {
-  return guarded([&] {
-    require(fork != nullptr, "fork is NULL");
-    *fork = nullptr;
-    require(session != nullptr, "session is NULL");
-    auto created = std::make_unique<ek_session>();
-    created->session = session->core->fork(*session->session);
-    created->core = session->core;
-    created->tokenizer = session->tokenizer;
-    *fork = created.release();
-  });
-}
-
-void ek_session_cancel(ek_session* session) {
-  if (session != nullptr) session->session->cancelled.store(true);
-}
-
 ek_status ek_forward(ek_model* model, const ek_segment* segments, size_t n_segments, float* logits,
                      size_t n_logits) {
   return guarded([&] {

@@ -68,6 +68,24 @@ void KvCache::give_up() {
   if (filled_ % kCacheBlock != 0) blocks_.back().quantized.reset();
 }
 
+void KvCache::allocate(int64_t length, int64_t filled, int64_t n_written) {
+  blocks_.resize(static_cast<size_t>(blocks_for(filled)));
+  for (int64_t b = n_blocks() - n_written; b < n_blocks(); ++b) {
+    blocks_[static_cast<size_t>(b)].written = pools_->written.take();
+  }
+  for (int64_t b = 0; layout_.is_int8() && b < filled / kCacheBlock; ++b) {
+    blocks_[static_cast<size_t>(b)].quantized = pools_->quantized.take();
+  }
+  length_ = length;
+  filled_ = filled;
+}
+
+int64_t KvCache::n_written() const {
+  const auto dropped = std::find_if(blocks_.rbegin(), blocks_.rend(),
+                                    [](const Block& block) { return block.written == nullptr; });
+  return dropped - blocks_.rbegin();
+}
+
 void KvCache::cut(int64_t length) {
   length_ = length;
   filled_ = std::min(filled_, length);

@@ -21,7 +21,8 @@
 
 namespace edge_kit {
 
-enum class KvType { kF16, kF32, kInt8 };
+// A session file holds these numbers.
+enum class KvType { kF16 = 0, kF32 = 1, kInt8 = 2 };
 
 struct KvLayout {
   int64_t n_layers = 0, n_kv_heads = 0, head_dim = 0;
@@ -81,6 +82,12 @@ class KvCache {
 
   uint8_t* block(int64_t index) const { return blocks_[static_cast<size_t>(index)].written.get(); }
   uint8_t* int8_block(int64_t index) const { return blocks_[static_cast<size_t>(index)].quantized.get(); }
+
+  // Of an empty cache: takes its blocks, uninitialized, as a cache of this length has them, to be read from a
+  // session file. The last `n_written` blocks are there as they are written.
+  void allocate(int64_t length, int64_t filled, int64_t n_written);
+  int64_t n_blocks() const { return static_cast<int64_t>(blocks_.size()); }
+  int64_t n_written() const;
 
   void cut(int64_t length);  // keeps the first `length` tokens, 0 <= length <= length()
   KvCache fork() const { return *this; }

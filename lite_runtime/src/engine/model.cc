@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <mutex>
 #include <new>
 #include <utility>
 #include <variant>
@@ -10,6 +9,7 @@
 #include "engine/cpu.h"
 #include "engine/step_access.h"
 #include "io/status.h"
+#include "plan/fingerprint.h"
 
 namespace edge_kit {
 namespace {
@@ -79,6 +79,7 @@ Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& option
       plan_(checked(std::move(plan), options)),
       kernels_(choose_kernels(options.isa)),
       layout_(layout_of(plan_, options)),
+      exact_(options.exact),
       pools_(layout_),
       n_ctx_(check_context(options.n_ctx)),
       chunk_rows_(options.chunk_rows),
@@ -119,6 +120,35 @@ void Model::cut(Session& session, int64_t length) {
 void Model::release(std::unique_ptr<Session> session) {
   std::lock_guard<FairMutex> hold(mutex_);
   session.reset();
+}
+
+SessionOrigin Model::origin() {
+  std::call_once(fingerprint_taken_, [this] { fingerprint_ = fingerprint(plan_); });
+  return {fingerprint_, exact_, layout_};
+}
+
+// From a fork, which nothing changes: other sessions need not wait for the disk.
+void Model::save(const Session& session, const std::string& path) {
+  std::unique_ptr<Session> copy = fork(session);
+  try {
+    write_session(path, origin(), copy->ids, copy->cache);
+  } catch (...) {
+    release(std::move(copy));
+    throw;
+  }
+  release(std::move(copy));
+}
+
+std::unique_ptr<Session> Model::restore(const std::string& path) {
+  const SessionFile file(path, origin(), n_ctx_);
+  std::vector<int32_t> ids = file.read_ids(n_ids_);
+  std::lock_guard<FairMutex> hold(mutex_);
+  check_open();
+  require_memory(file.cache_bytes(), "the KV cache of the saved session");
+  std::unique_ptr<Session> session = create_session();
+  file.read_cache(&session->cache);
+  session->ids = std::move(ids);
+  return session;
 }
 
 void Model::close() {

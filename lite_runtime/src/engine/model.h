@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "engine/kv_cache.h"
 #include "engine/profile.h"
 #include "engine/session.h"
+#include "engine/session_file.h"
 #include "engine/thread_pool.h"
 #include "io/nb_file.h"
 #include "kernels/kernels.h"
@@ -58,6 +60,8 @@ class Model {
   std::unique_ptr<Session> fork(const Session& session);
   void cut(Session& session, int64_t length);
   void release(std::unique_ptr<Session> session);
+  void save(const Session& session, const std::string& path);
+  std::unique_ptr<Session> restore(const std::string& path);
 
   // See ek_forward. Throws Error and leaves every cache as it was.
   void forward(const std::vector<Segment>& segments, float* logits, size_t n_logits);
@@ -76,6 +80,7 @@ class Model {
  private:
   void check_segments(const std::vector<Segment>& segments, size_t n_logits) const;
   void check_open() const;
+  SessionOrigin origin();
   void reserve(const std::vector<Segment>& segments);
   void run(const Chunk& chunk, float* logits, const std::function<void()>& check_cancelled);
 
@@ -83,9 +88,12 @@ class Model {
   const Plan plan_;
   const Kernels& kernels_;
   const KvLayout layout_;
+  const bool exact_;
   KvPools pools_;
   const int64_t n_ctx_, chunk_rows_, workspace_bytes_;
   int64_t n_ids_ = 0;  // rows of the embedding
+  std::once_flag fingerprint_taken_;
+  uint64_t fingerprint_ = 0;
   bool closed_ = false;
   FairMutex mutex_;
   ThreadPool pool_;
