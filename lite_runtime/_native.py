@@ -19,6 +19,7 @@ from .errors import (
     EdgeKitError,
     FileFormatError,
     MemoryLimitError,
+    MismatchError,
     UnsupportedError,
     UsageError,
 )
@@ -43,13 +44,14 @@ STEP_KINDS = (
 
 _STATUS_ERRORS = {
     1: UsageError,
-    2: EdgeKitError,  # the file cannot be read
+    2: EdgeKitError,  # the file cannot be read, or not be written
     3: FileFormatError,
     4: UnsupportedError,
     5: MemoryLimitError,
     6: ContextFullError,
     7: CancelledError,
     8: EdgeKitError,  # internal
+    9: MismatchError,
 }
 
 
@@ -138,6 +140,12 @@ _SIGNATURES = {
     "ek_session_cut": ("status", [_pointer, ctypes.c_int64]),
     "ek_session_fork": ("status", [_pointer, _out_pointer]),
     "ek_session_cancel": (None, [_pointer]),
+    "ek_session_ids": (
+        "status",
+        [_pointer, _pointer, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)],
+    ),
+    "ek_session_save": ("status", [_pointer, ctypes.c_char_p]),
+    "ek_session_restore": ("status", [_pointer, ctypes.c_char_p, _out_pointer]),
     "ek_forward": ("status", [_pointer, ctypes.POINTER(Segment), ctypes.c_size_t, _pointer, ctypes.c_size_t]),
     "ek_sample": (
         "status",
@@ -249,6 +257,14 @@ def check(status: int) -> None:
     if status != 0:
         message = library().ek_last_error().decode("utf-8", "replace")
         raise _STATUS_ERRORS.get(status, EdgeKitError)(message or f"native call failed with status {status}")
+
+
+def session_ids(session) -> ctypes.Array:
+    """The token ids in a session's cache, int32."""
+    count = ctypes.c_size_t(library().ek_session_length(session))
+    ids = (ctypes.c_int32 * count.value)()
+    check(library().ek_session_ids(session, ids, count, ctypes.byref(count)))
+    return ids
 
 
 def available_isas() -> list:

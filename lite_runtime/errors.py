@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import os
 
 
 class EdgeKitError(Exception):
@@ -20,6 +21,10 @@ class FileFormatError(EdgeKitError):
 
 class UnsupportedError(EdgeKitError):
     """A sound input that this kit, or this build of it, cannot handle."""
+
+
+class MismatchError(EdgeKitError):
+    """A saved session of another model, mode or kind of cache."""
 
 
 class ContextFullError(EdgeKitError):
@@ -43,6 +48,17 @@ def whole_number(name: str, value, low: int, high: int) -> int:
     if not low <= number <= high:
         raise UsageError(f"{name} {value!r}, expected a whole number from {low} to {high}")
     return number
+
+
+def file_path(path) -> str:
+    """`path` as a string; UsageError if it cannot name a file."""
+    try:
+        text = os.fsdecode(path)
+        if b"\0" in os.fsencode(text):  # C would end the name there and open another file
+            raise ValueError("it holds a zero byte")
+        return text
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"path {path!r} cannot name a file: {error}") from None
 
 
 def did_you_mean(word: str, words) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _native, machine
 from .bundle import Bundle
-from .errors import FileFormatError, UsageError, whole_number
+from .errors import FileFormatError, UsageError, file_path, whole_number
 from .session import Session
 from .text import Text
 
@@ -79,21 +79,11 @@ def load(path, n_threads=None, n_ctx=None, mode: str = "int8", isa=None, kv_dtyp
         raise UsageError(f"isa {isa!r}, expected a name of lite_runtime.available_isas()")
     if kv_dtype is not None and (not isinstance(kv_dtype, str) or kv_dtype not in KV_DTYPES):
         raise UsageError(f"kv_dtype '{kv_dtype}', expected one of {', '.join(KV_DTYPES)}")
-    path = _file_path(path)
+    path = file_path(path)
     # Decoding reads every weight for every token: a file that does not stay in memory is useless.
     size = os.path.getsize(path) if os.path.isfile(path) else 0
     machine.require_memory(size, f"{path}: the model")
     return Model(path, n_threads, n_ctx, mode, isa, kv_dtype)
-
-
-def _file_path(path) -> str:
-    try:
-        text = os.fsdecode(path)
-        if b"\0" in os.fsencode(text):  # C would end the name there and open another file
-            raise ValueError("it holds a zero byte")
-        return text
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"path {path!r} cannot name a file: {error}") from None
 
 
 class Model:
@@ -179,6 +169,20 @@ class Model:
         with self._use() as model:
             _native.check(_native.library().ek_session_create(model, ctypes.byref(pointer)))
             return Session(self, pointer.value)
+
+    def restore(self, path) -> Session:
+        """A new session with the tokens and the cache that `Session.save` wrote; it goes on as the saved one.
+
+        Kernel path and threads need not be the same. Raises FileFormatError: no session file, or a damaged
+        one; MismatchError: saved from another model, mode or kv_dtype; ContextFullError: longer than n_ctx;
+        MemoryLimitError; EdgeKitError: the file cannot be read.
+        """
+        path = file_path(path)
+        pointer = ctypes.c_void_p()
+        library = _native.library()
+        with self._use() as model:
+            _native.check(library.ek_session_restore(model, os.fsencode(path), ctypes.byref(pointer)))
+            return Session(self, pointer.value, _native.session_ids(pointer))
 
     def forward(self, segments) -> list:
         """One pass over [(session, ids, "last" | "all" | "none"), …]; appends ids to each session's cache.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import os
 import threading
 
 import numpy as np
 
 from . import _native
-from .errors import UsageError, whole_number
+from .errors import UsageError, file_path, whole_number
 from .generate import generate
 
 
@@ -73,7 +74,7 @@ class SessionHandle:
 
 
 class Session:
-    """Made by `model.session()`; also a context manager."""
+    """Made by `model.session()`, or `model.restore(path)`; also a context manager."""
 
     def __init__(self, model, pointer: int, tokens=()):
         self.model = model
@@ -120,6 +121,16 @@ class Session:
         with self.model._use(), self._handle.use() as pointer:
             _native.check(_native.library().ek_session_fork(pointer, ctypes.byref(fork)))
             return Session(self.model, fork.value, self._tokens)
+
+    def save(self, path) -> None:
+        """Writes the tokens and the cache to a file, for `model.restore`.
+
+        It appears whole or not at all, and an older one stays until then. Raises EdgeKitError, with the
+        system's reason, if it cannot be written.
+        """
+        path = file_path(path)
+        with self.model._use(), self._handle.use() as pointer:
+            _native.check(_native.library().ek_session_save(pointer, os.fsencode(path)))
 
     def cancel(self) -> None:
         """Makes the running forward or generate, or the next one, end. Any thread."""
