@@ -24,7 +24,7 @@ from .errors import (
     UsageError,
 )
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 MODES = {"int8": 0, "exact": 1}
 KV_DTYPES = {None: 0, "f16": 1, "int8": 2}  # None: the mode's
 LOGITS = {"none": 0, "last": 1, "all": 2}

@@ -1,24 +1,26 @@
 /* edge-kit runtime: C API.
  *
- * Every call returns a status; the text of the calling thread's last error is ek_last_error(), which lives until that
- * thread's next error. The library never aborts, never throws and never prints.
+ * Every call returns a status; the text of the calling thread's last error is ek_last_error(), which lives
+ * until that thread's next error. The library never aborts, never throws and never prints.
  *
  * Who owns what
- *   - What *_open, *_create, *_fork and *_restore give belongs to the caller, who frees it with the call of its kind:
- *     ek_model_close, ek_session_free, ek_text_stream_free. NULL is fine there. Sessions are freed before their model;
- *     calls on a session whose model was closed fail.
- *   - What is passed in is borrowed for the call, except the region of ek_model_open_memory, which must outlive the model.
+ *   - What *_open, *_create, *_fork and *_restore give belongs to the caller, who frees it with the call of
+ *     its kind: ek_model_close, ek_session_free, ek_text_stream_free. NULL is fine there. Sessions are freed
+ *     before their model; calls on a session whose model was closed fail.
+ *   - What is passed in is borrowed for the call, except the region of ek_model_open_memory, which must
+ *     outlive the model.
  *   - Texts and arrays go into memory of the caller. Pointers that a call gives back say how long they live.
  *
  * Which call may come from which thread
  *   - A model may be used from any number of threads; forwards queue in order of arrival.
- *   - A session or a text stream is used by one thread at a time, any thread. Only ek_session_cancel may come while
- *     another call on the session runs; it is also safe in a signal handler. It is looked at before every chunk
- *     of a prompt, every layer and every token.
+ *   - A session or a text stream is used by one thread at a time, any thread. Only ek_session_cancel may come
+ *     while another call on the session runs; it is also safe in a signal handler. It is looked at before
+ *     every chunk of a prompt, every layer and every token.
  *   - ek_model_close and ek_*_free must be the last call on what they free.
  *   - Everything without a model or a session may come from any thread.
  *
- * Structs begin with struct_size, which the caller sets to sizeof the struct; a library of another size refuses it.
+ * Structs begin with struct_size, which the caller sets to sizeof the struct; a library of another size
+ * refuses it.
  */
 #ifndef EDGE_KIT_H_
 #define EDGE_KIT_H_
@@ -36,14 +38,14 @@
 extern "C" {
 #endif
 
-#define EK_ABI_VERSION 1
+#define EK_ABI_VERSION 2
 
 typedef enum ek_status {
   EK_OK = 0,
   EK_ERR_INVALID_ARGUMENT = 1,
   EK_ERR_IO = 2,            /* the file cannot be read, or not be written */
   EK_ERR_FORMAT = 3,        /* not a .nb or session file, or a damaged one */
-  EK_ERR_UNSUPPORTED = 4,   /* a sound file with a program this runtime cannot lower */
+  EK_ERR_NOT_SUPPORTED = 4, /* a sound file with something that this runtime lacks */
   EK_ERR_OUT_OF_MEMORY = 5,
   EK_ERR_CONTEXT_FULL = 6,
   EK_ERR_CANCELLED = 7,
@@ -216,7 +218,7 @@ EK_API ek_status ek_model_profile_take(ek_model* model, ek_profile_entry* entrie
 EK_API ek_status ek_model_profile_stop(ek_model* model);
 
 /* Text to token ids and back by the tokenizer in the model's file, which is read at the first of these calls.
- * EK_ERR_UNSUPPORTED: the file has none, or one with a part that the message names. Any thread. */
+ * EK_ERR_NOT_SUPPORTED: the file has none, or one with a part that the message names. Any thread. */
 
 /* Token ids of UTF-8 text; broken bytes count as U+FFFD. `flags`: ek_text_flags. `n_ids` receives their
  * number, 3 * n_bytes + 1 at most; with less room (capacity 0, ids NULL) nothing is written. */
@@ -229,12 +231,12 @@ EK_API ek_status ek_text_decode(ek_model* model, const int32_t* ids, size_t n_id
                                 char* text, size_t capacity, size_t* n_bytes);
 
 /* The text that the model's chat template makes of a conversation (n_messages >= 1), with or without the
- * prompt for an answer at its end. Encode it with EK_TEXT_SPECIAL and without EK_TEXT_BOS; contents go into it
- * as they are, and so do special tokens that they spell. `n_bytes` receives the size; with less room nothing is
- * written. No NUL is added. Any thread.
- * EK_ERR_UNSUPPORTED: the model has no template, or one that the export could not reduce to fixed pieces
- * around each role. Text that was rendered elsewhere still works. EK_ERR_INVALID_ARGUMENT: messages that such
- * pieces do not cover, such as another role; the error says which message and why. */
+ * prompt for an answer at its end. Encode it with EK_TEXT_SPECIAL and without EK_TEXT_BOS; contents go into
+ * it as they are, and so do special tokens that they spell. `n_bytes` receives the size; with less room
+ * nothing is written. No NUL is added. Any thread. EK_ERR_NOT_SUPPORTED: the model has no template, or one
+ * that the export could not reduce to fixed pieces around each role. Text that was rendered elsewhere still
+ * works. EK_ERR_INVALID_ARGUMENT: messages that such pieces do not cover, such as another role; the error
+ * says which message and why. */
 EK_API ek_status ek_chat_render(ek_model* model, const ek_message* messages, size_t n_messages,
                                 int32_t add_generation_prompt, char* text, size_t capacity, size_t* n_bytes);
 
@@ -258,9 +260,9 @@ typedef enum ek_finish_reason {
 
 typedef struct ek_generate_options {
   uint32_t struct_size;         /* sizeof(ek_generate_options) */
-  int64_t max_new_tokens;       /* 0 = what the file's generation_config.json says, else until the context is full */
-  const ek_sampling* sampling;  /* NULL = as generation_config.json says, with seed 0; greedy where it says nothing */
-  const char* const* stops;     /* [n_stops] stop strings, NUL-terminated, not empty; their text is not shown */
+  int64_t max_new_tokens;       /* 0 = as the file's generation_config.json says, else what the context holds */
+  const ek_sampling* sampling;  /* NULL = as generation_config.json says, else greedy; seed 0 */
+  const char* const* stops;     /* [n_stops] stop strings with a NUL, not empty; their text is not shown */
   size_t n_stops;
 } ek_generate_options;
 
@@ -274,23 +276,24 @@ typedef struct ek_generation {
   double decode_seconds;   /* for the others */
 } ek_generation;
 
-/* Receives the text of an answer as it becomes certain: n_bytes >= 1 of whole characters, with a NUL behind them,
- * for the time of the call. Return 0 to end the answer, anything else to go on. Comes on the thread that called
- * ek_generate or ek_chat, and must not use that session, but to cancel it. */
+/* Receives the text of an answer as it becomes certain: n_bytes >= 1 of whole characters, with a NUL behind
+ * them, for the time of the call. Return 0 to end the answer, anything else to go on. Comes on the thread
+ * that called ek_generate or ek_chat, and must not use that session, but to cancel it. */
 typedef int (*ek_text_callback)(void* user, const char* text, size_t n_bytes);
 
-/* Appends the prompt (UTF-8) and the answer to the session. The prompt is tokenized as it is: special tokens written
- * in it are found, and at the start of a session one beginning-of-sequence token is set in front, where the model
- * has it. For text that is not to be trusted: ek_text_encode without EK_TEXT_SPECIAL, ek_forward, ek_sample.
- * `options` NULL = the defaults; `callback` and `result` may be NULL. The last token of the answer is not in
- * the session: it was no input. A cancelled prompt leaves the session as it was. */
+/* Appends the prompt (UTF-8) and the answer to the session. The prompt is tokenized as it is: special tokens
+ * written in it are found, and at the start of a session one beginning-of-sequence token is set in front,
+ * where the model has it. For text that is not to be trusted: ek_text_encode without EK_TEXT_SPECIAL,
+ * ek_forward, ek_sample. `options` NULL = the defaults; `callback` and `result` may be NULL. The last token
+ * of the answer is not in the session: it was no input. A cancelled prompt leaves the session as it was. */
 EK_API ek_status ek_generate(ek_session* session, const char* prompt, size_t n_bytes,
                              const ek_generate_options* options, ek_text_callback callback, void* user,
                              ek_generation* result);
 
-/* The model's answer to a conversation (n_messages >= 1), as ek_chat_render writes it. What the session holds of its
- * beginning already, token by token, is not computed again; the rest of the session is dropped. So one session serves a
- * whole conversation: append the answer to the messages, and the next question. EK_ERR_NOT_SUPPORTED: see ek_chat_render. */
+/* The model's answer to a conversation (n_messages >= 1), as ek_chat_render writes it. What the session holds
+ * of its beginning already, token by token, is not computed again; the rest of the session is dropped. So one
+ * session serves a whole conversation: append the answer to the messages, and the next question.
+ * EK_ERR_NOT_SUPPORTED: see ek_chat_render. */
 EK_API ek_status ek_chat(ek_session* session, const ek_message* messages, size_t n_messages,
                          const ek_generate_options* options, ek_text_callback callback, void* user,
                          ek_generation* result);

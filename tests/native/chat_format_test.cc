@@ -210,10 +210,10 @@ TEST(c_api) {
     CHECK(says(ek_chat_render(model, messages, 2, 1, text, 64, &size), status, message));
     ek_model_close(model);
   };
-  file_says("no archive", EK_ERR_UNSUPPORTED, "toy.nb: no chat format behind the tensors");
-  file_says(zip({{"manifest.json", "{}"}}), EK_ERR_UNSUPPORTED, "render the template elsewhere");
+  file_says("no archive", EK_ERR_NOT_SUPPORTED, "toy.nb: no chat format behind the tensors");
+  file_says(zip({{"manifest.json", "{}"}}), EK_ERR_NOT_SUPPORTED, "render the template elsewhere");
   file_says(zip({{"manifest.json", R"({"chat_format":{"status":"not_reduced","reason":"so"}})"}}),
-            EK_ERR_UNSUPPORTED, "could not be reduced to fixed pieces (so): render the template elsewhere");
+            EK_ERR_NOT_SUPPORTED, "could not be reduced to fixed pieces (so): render the template elsewhere");
   file_says(zip({{"manifest.json", "{"}}), EK_ERR_FORMAT, "toy.nb: manifest.json: no JSON at byte 1");
 }
 

@@ -24,7 +24,7 @@ std::string refusal(const DecoderShape& shape, bool reuse, const Change& change)
   try {
     make_plan(program.file);
   } catch (const Error& error) {
-    REQUIRE(error.status() == EK_ERR_UNSUPPORTED || error.status() == EK_ERR_FORMAT);
+    REQUIRE(error.status() == EK_ERR_NOT_SUPPORTED || error.status() == EK_ERR_FORMAT);
     return error.what();
   }
   return "";

@@ -233,7 +233,7 @@ TEST(what_a_runtime_lacks_is_named) {
     }
   };
   const auto lacks = [&](std::string ToyTokenizer::*part, const char* json, const char* message) {
-    check([&](ToyTokenizer* toy) { toy->*part = json; }, EK_ERR_UNSUPPORTED, message);
+    check([&](ToyTokenizer* toy) { toy->*part = json; }, EK_ERR_NOT_SUPPORTED, message);
   };
   const auto damaged = [&](std::string ToyTokenizer::*part, const char* json, const char* message) {
     check([&](ToyTokenizer* toy) { toy->*part = json; }, EK_ERR_FORMAT, message);
@@ -260,9 +260,9 @@ TEST(what_a_runtime_lacks_is_named) {
   lacks(&ToyTokenizer::root_options, R"("padding":{"strategy":{"Fixed":8}})", "padding of every text");
   lacks(&ToyTokenizer::root_options, R"("padding":{"strategy":"BatchLongest","pad_to_multiple_of":8})",
         "padding of every text");
-  check([](ToyTokenizer* toy) { toy->added[0] += R"(,"lstrip":true)"; }, EK_ERR_UNSUPPORTED,
+  check([](ToyTokenizer* toy) { toy->added[0] += R"(,"lstrip":true)"; }, EK_ERR_NOT_SUPPORTED,
         "lstrip of the added token <s>");
-  check([](ToyTokenizer* toy) { toy->added[0].replace(11, 3, std::string(2000, 'x')); }, EK_ERR_UNSUPPORTED,
+  check([](ToyTokenizer* toy) { toy->added[0].replace(11, 3, std::string(2000, 'x')); }, EK_ERR_NOT_SUPPORTED,
         "an added token of 2000 bytes");
 
   damaged(&ToyTokenizer::normalizer, "3", "normalizer is a number, expected an object");
@@ -305,7 +305,7 @@ TEST(spoiled_files) {
       const Tokenizer tokenizer(read_tokenizer(Bundle(exact.data(), exact.size(), "spoiled")));
       CHECK(encode(tokenizer, "<s>hello e\u0301 42").size() > 0);
     } catch (const Error& error) {
-      CHECK(error.status() == EK_ERR_FORMAT || error.status() == EK_ERR_UNSUPPORTED);
+      CHECK(error.status() == EK_ERR_FORMAT || error.status() == EK_ERR_NOT_SUPPORTED);
     }
   };
   read(whole);
@@ -362,7 +362,7 @@ TEST(c_api) {
   ek_model_close(model);
 
   model = open_with("no archive");
-  CHECK(says(ek_text_encode(model, text, 8, 0, ids, 8, &count), EK_ERR_UNSUPPORTED,
+  CHECK(says(ek_text_encode(model, text, 8, 0, ids, 8, &count), EK_ERR_NOT_SUPPORTED,
              "toy.nb: no tokenizer.json behind the tensors"));
   ek_model_close(model);
   model = open_with(zip({{"tokenizer.json", "{"}}));

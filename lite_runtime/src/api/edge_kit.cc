@@ -174,7 +174,7 @@ ek_status ek_multiply_peak(const char* isa, int32_t n_threads, double* operation
     const Kernels& kernels = choose_kernels(isa != nullptr ? isa : "");
     const MultiplyLoop* loop = find_multiply_loop(kernels.name);
     if (loop == nullptr) {
-      throw Error(EK_ERR_UNSUPPORTED, std::string("kernel path ") + kernels.name +
+      throw Error(EK_ERR_NOT_SUPPORTED, std::string("kernel path ") + kernels.name +
                                           " has no loop that measures its multiplications");
     }
     ThreadPool pool(resolve_threads(n_threads));

@@ -35,8 +35,9 @@ GenerateOptions read_options(const ek_generate_options* given, const GenerationC
   return options;
 }
 
-void answer(ek_session& session, const Tokenizer& tokenizer, const std::vector<int32_t>& prompt, size_t n_cached,
-            const GenerateOptions& options, ek_text_callback callback, void* user, ek_generation* result) {
+void answer(ek_session& session, const Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
+            size_t n_cached, const GenerateOptions& options, ek_text_callback callback, void* user,
+            ek_generation* result) {
   const auto show = [&](const std::string& text) {
     return callback == nullptr || callback(user, text.c_str(), text.size()) != 0;
   };

@@ -1,6 +1,6 @@
-// On macOS the library brings its own operators new and delete. Those of a libc++ that is linked in are visible
-// to other programs whatever the build asks for, and zig's linker knows no export list; these are hidden by
-// -fvisibility-global-new-delete (lite_runtime/build.py).
+// On macOS the library brings its own operators new and delete. Those of a libc++ that is linked in are
+// visible to other programs whatever the build asks for, and zig's linker knows no export list; these are
+// hidden by -fvisibility-global-new-delete (lite_runtime/build.py).
 #if defined(__APPLE__)
 
 #include <cstddef>

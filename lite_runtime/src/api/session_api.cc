@@ -5,21 +5,35 @@
 #include <utility>
 #include <vector>
 
+#include "api/arguments.h"
 #include "api/guard.h"
 #include "api/handles.h"
 #include "edge_kit.h"
 
 using namespace edge_kit;
 
+namespace {
+
+// `session()` makes the engine's. It comes last: from then on nothing can fail, and only Model::release may
+// free it.
+template <typename Make>
+ek_session* make_session(const std::shared_ptr<Model>& core, const std::shared_ptr<LazyTokenizer>& tokenizer,
+                         const Make& session) {
+  auto created = std::make_unique<ek_session>();
+  created->core = core;
+  created->tokenizer = tokenizer;
+  created->session = session();
+  return created.release();
+}
+
+}  // namespace
+
 ek_status ek_session_create(ek_model* model, ek_session** session) {
   return guarded([&] {
     require(session != nullptr, "session is NULL");
     *session = nullptr;
     require(model != nullptr, "model is NULL");
-    auto created = std::make_unique<ek_session>();
-    created->session = model->core->create_session();
-    created->core = model->core;
-    *session = created.release();
+    *session = make_session(model->core, model->tokenizer, [&] { return model->core->create_session(); });
   });
 }
 
@@ -45,10 +59,8 @@ ek_status ek_session_fork(const ek_session* session, ek_session** fork) {
     require(fork != nullptr, "fork is NULL");
     *fork = nullptr;
     require(session != nullptr, "session is NULL");
-    auto created = std::make_unique<ek_session>();
-    created->session = session->core->fork(*session->session);
-    created->core = session->core;
-    *fork = created.release();
+    *fork = make_session(session->core, session->tokenizer,
+                         [&] { return session->core->fork(*session->session); });
   });
 }
 
@@ -60,7 +72,7 @@ ek_status ek_session_ids(const ek_session* session, int32_t* ids, size_t capacit
   return guarded([&] {
     require(session != nullptr, "session is NULL");
     require(n_ids != nullptr, "n_ids is NULL");
-    require(ids != nullptr || capacity == 0, "ids is NULL with capacity " + std::to_string(capacity));
+    require_array(ids, capacity, "ids", "capacity");
     const std::vector<int32_t>& found = session->session->ids;
     *n_ids = found.size();
     if (found.size() <= capacity) std::copy(found.begin(), found.end(), ids);
@@ -81,9 +93,6 @@ ek_status ek_session_restore(ek_model* model, const char* path, ek_session** ses
     *session = nullptr;
     require(model != nullptr, "model is NULL");
     require(path != nullptr, "path is NULL");
-    auto restored = std::make_unique<ek_session>();
-    restored->session = model->core->restore(path);
-    restored->core = model->core;
-    *session = restored.release();
+    *session = make_session(model->core, model->tokenizer, [&] { return model->core->restore(path); });
   });
 }

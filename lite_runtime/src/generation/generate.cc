@@ -29,7 +29,9 @@ void require_context(const Model& model, int64_t n_kept, size_t n_new) {
 Generation generate(Model& model, Session& session, const Tokenizer& tokenizer,
                     const std::vector<int32_t>& prompt, const GenerateOptions& options,
                     const std::function<bool(const std::string&)>& show) {
-  if (prompt.empty()) throw Error(EK_ERR_INVALID_ARGUMENT, "the prompt is empty, expected at least one token");
+  if (prompt.empty()) {
+    throw Error(EK_ERR_INVALID_ARGUMENT, "the prompt is empty, expected at least one token");
+  }
   check_sampling(options.sampling);
   require_context(model, session.cache.length(), prompt.size());
   Generation result;

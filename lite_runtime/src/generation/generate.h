@@ -27,9 +27,9 @@ struct Generation {
 };
 
 // Appends `prompt` and the answer to the session; the last token alone is not in it, since it was no input.
-// `show` gets the text as it becomes certain, never a part of a character, and returns false to end the answer.
-// Throws EK_ERR_CONTEXT_FULL for a prompt that does not fit, with the session as it was. A cancel ends the answer, or
-// is used up when the answer ends.
+// `show` gets the text as it becomes certain, never a part of a character, and returns false to end the
+// answer. Throws EK_ERR_CONTEXT_FULL for a prompt that does not fit, with the session as it was. A cancel
+// ends the answer, or is used up when the answer ends.
 Generation generate(Model& model, Session& session, const Tokenizer& tokenizer,
                     const std::vector<int32_t>& prompt, const GenerateOptions& options,
                     const std::function<bool(const std::string&)>& show);

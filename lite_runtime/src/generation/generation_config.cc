@@ -9,7 +9,8 @@
 namespace edge_kit {
 namespace {
 
-constexpr char kGeneration[] = "generation_config.json", kModel[] = "config.json", kManifest[] = "manifest.json";
+constexpr char kGeneration[] = "generation_config.json", kModel[] = "config.json";
+constexpr char kManifest[] = "manifest.json";
 
 // The members of a file of the bundle. Views of `bundle`, and of `label`, which the caller keeps.
 class ConfigFile {
@@ -54,7 +55,9 @@ Sampling read_sampling(const ConfigFile& config) {
   const Json& top_k = config["top_k"];
   if (!top_k.is_null()) {
     const int64_t k = top_k.integer("top_k");
-    if (k < 0 || k > INT32_MAX) top_k.fail(EK_ERR_FORMAT, "top_k is " + std::to_string(k) + ", expected 0 to 2^31 - 1");
+    if (k < 0 || k > INT32_MAX) {
+      top_k.fail(EK_ERR_FORMAT, "top_k is " + std::to_string(k) + ", expected 0 to 2^31 - 1");
+    }
     sampling.top_k = static_cast<int32_t>(k);
   }
   return sampling;

@@ -15,8 +15,8 @@ struct GenerationConfig {
   int64_t max_new_tokens = 0;       // 0 = no limit but the context
 };
 
-// `eos`: the tokenizer's end token or kNoToken, for a model whose files name none. EK_ERR_FORMAT for a value of a
-// wrong type.
+// `eos`: the tokenizer's end token or kNoToken, for a model whose files name none. EK_ERR_FORMAT for a value
+// of a wrong type.
 GenerationConfig read_generation_config(const Bundle& bundle, int32_t eos);
 
 // Tokens that the model was made for by config.json, else by the manifest; 0 where neither says.

@@ -13,8 +13,8 @@ class StopMatcher {
   // None of `stops` is empty.
   explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
-  // Appends to `shown` what cannot belong to a stop string any more, and nothing from one on; true once one is
-  // complete.
+  // Appends to `shown` what cannot belong to a stop string any more, and nothing from one on; true once one
+  // is complete.
   bool add(const std::string& text, std::string* shown) {
     held_ += text;
     size_t found = std::string::npos;

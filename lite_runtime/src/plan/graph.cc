@@ -134,7 +134,7 @@ void Graph::refuse(const std::string& problem) const {
   const std::string& opt = file_.opt_version();
   const std::string versions =
       opt == kOptVersion ? "" : "written by opt " + opt + ", this runtime follows " + kOptVersion + "; ";
-  throw Error(EK_ERR_UNSUPPORTED, file_.path() + ": " + versions + problem +
+  throw Error(EK_ERR_NOT_SUPPORTED, file_.path() + ": " + versions + problem +
                                       ". This runtime runs the decoder programs that edge-kit export writes; "
                                       "export the model again");
 }

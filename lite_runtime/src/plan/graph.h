@@ -47,7 +47,7 @@ class Graph {
   int64_t feed_column(ValueId id) const;  // -1 if `id` is no input
   const NbFile& file() const { return file_; }
 
-  // Throw EK_ERR_UNSUPPORTED: "<file>: op 12 (softmax): <problem>. <what to do>".
+  // Throw EK_ERR_NOT_SUPPORTED: "<file>: op 12 (softmax): <problem>. <what to do>".
   [[noreturn]] void refuse(const Node& node, const std::string& problem) const;
   [[noreturn]] void refuse(const std::string& problem) const;
   // The same for damage: EK_ERR_FORMAT.

@@ -78,7 +78,7 @@ struct Plan {
   size_t first_row_local_step = 0;
 };
 
-// Errors: EK_ERR_UNSUPPORTED naming op, position and cause; EK_ERR_FORMAT for a missing or misshapen tensor.
+// Errors: EK_ERR_NOT_SUPPORTED naming op, position and cause; EK_ERR_FORMAT for a missing or misshapen tensor.
 Plan make_plan(const NbFile& file);
 
 }  // namespace edge_kit

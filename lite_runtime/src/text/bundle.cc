@@ -136,7 +136,7 @@ std::string_view Bundle::read(const std::string& name) const {
   if (found == entries_.end()) fail("it has no " + name);
   const Entry& entry = found->second;
   if ((entry.flags & 1) != 0 || entry.method != 0 || entry.bytes != entry.stored_bytes) {
-    throw Error(EK_ERR_UNSUPPORTED, label_ + ": " + name +
+    throw Error(EK_ERR_NOT_SUPPORTED, label_ + ": " + name +
                                         " in the archive behind the tensors is compressed or encrypted; "
                                         "expected a stored file, as edge-kit export writes it");
   }

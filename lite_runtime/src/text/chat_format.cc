@@ -64,7 +64,7 @@ std::string_view stripped(std::string_view text) {
 ChatFormat::ChatFormat(const Json& value) {
   const JsonObject format(value, "chat_format");
   if (choice(format, "status", {"reduced", "not_reduced"}) == 1) {
-    value.fail(EK_ERR_UNSUPPORTED, "the model's chat template could not be reduced to fixed pieces (" +
+    value.fail(EK_ERR_NOT_SUPPORTED, "the model's chat template could not be reduced to fixed pieces (" +
                                        piece(format, "reason") + "): " + kElsewhere);
   }
   start_ = piece(format, "start");
@@ -170,7 +170,7 @@ ChatFormat read_chat_format(const Bundle& bundle) {
     const Json format = JsonObject(Json::parse(text, label), "the manifest")["chat_format"];
     if (!format.is_null()) return ChatFormat(format);
   }
-  throw Error(EK_ERR_UNSUPPORTED, bundle.label() +
+  throw Error(EK_ERR_NOT_SUPPORTED, bundle.label() +
                                       ": no chat format behind the tensors: the model has no chat template, or "
                                       "an earlier edge-kit exported it. Export it again, or " +
                                       kElsewhere);

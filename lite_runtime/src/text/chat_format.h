@@ -17,8 +17,8 @@ struct ChatMessage {
 
 class ChatFormat {
  public:
-  // `chat_format` of a manifest. Throws EK_ERR_UNSUPPORTED if the template was not reduced, EK_ERR_FORMAT if
-  // the value is damaged.
+  // `chat_format` of a manifest. Throws EK_ERR_NOT_SUPPORTED if the template was not reduced, EK_ERR_FORMAT
+  // if the value is damaged.
   explicit ChatFormat(const Json& value);
 
   // What the template gives for the messages; broken bytes in contents become U+FFFD. Contents are written as
@@ -44,7 +44,7 @@ class ChatFormat {
   Pieces pieces_[3];  // by Role
 };
 
-// Of a model's bundle. EK_ERR_UNSUPPORTED also if it has none.
+// Of a model's bundle. EK_ERR_NOT_SUPPORTED also if it has none.
 ChatFormat read_chat_format(const Bundle& bundle);
 
 }  // namespace edge_kit

@@ -11,7 +11,7 @@ namespace edge_kit {
 
 class LazyTokenizer {
  public:
-  // Any thread. `file` may be null; a file without a tokenizer is EK_ERR_UNSUPPORTED.
+  // Any thread. `file` may be null; a file without a tokenizer is EK_ERR_NOT_SUPPORTED.
   std::shared_ptr<const Tokenizer> get(const NbFile* file) {
     std::lock_guard<std::mutex> hold(mutex_);
     if (tokenizer_ == nullptr) {

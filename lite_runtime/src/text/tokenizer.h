@@ -30,7 +30,7 @@ struct TokenizerParts {
   bool adds_bos = false;
 };
 
-// EK_ERR_UNSUPPORTED if the bundle has no tokenizer, or one with a part that this runtime lacks, by its name;
+// EK_ERR_NOT_SUPPORTED if the bundle has no tokenizer, or one with a part that this runtime lacks, by its name;
 // EK_ERR_FORMAT if it is damaged.
 TokenizerParts read_tokenizer(const Bundle& bundle);
 

@@ -40,7 +40,7 @@ class TokenizerReader {
  private:
   [[noreturn]] void damaged(const std::string& problem) const { document_.fail(EK_ERR_FORMAT, problem); }
   [[noreturn]] void unsupported(const std::string& what) const {
-    document_.fail(EK_ERR_UNSUPPORTED,
+    document_.fail(EK_ERR_NOT_SUPPORTED,
                    "the native tokenizer does not do " + what +
                        ". It does byte-level BPE with the patterns of GPT-2, Qwen2, Llama 3 and SmolLM2; "
                        "tokenize in Python, or give token ids");
@@ -271,7 +271,7 @@ void read_config(const Json& document, int32_t first_added, TokenizerParts* part
 
 TokenizerParts read_tokenizer(const Bundle& bundle) {
   if (!bundle.contains(kTokenizerName)) {
-    throw Error(EK_ERR_UNSUPPORTED,
+    throw Error(EK_ERR_NOT_SUPPORTED,
                 bundle.label() + ": no tokenizer.json behind the tensors, so it takes token ids but no text. "
                                  "Expected a whole file of edge-kit export; one of paddle_lite_opt has none, "
                                  "and a cut download loses its end");
