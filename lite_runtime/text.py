@@ -117,8 +117,8 @@ def _chat_template(config: dict, bundle: Bundle):
         return bundle.read("chat_template.jinja").decode("utf-8", "replace")
     found = config.get("chat_template")
     if isinstance(found, list):
-        named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
-        found = named.get("default")
+        entries = [entry for entry in found if isinstance(entry, dict) and entry.get("name") == "default"]
+        found = entries[-1].get("template") if entries else None
     return found if isinstance(found, str) else None
 
 

@@ -69,7 +69,7 @@ def check_equal(text: Text, native: NativeText, found: dict, pairs) -> None:
             assert native.render(messages, prompt) == text.render(messages, prompt), messages
             equal += 1
         else:
-            with pytest.raises(UsageError, match=r"messages\[\d\]: |there is no user message"):
+            with pytest.raises(UsageError, match=r"messages\[\d+\]: |there is no user message"):
                 native.render(messages, prompt)
             refused += 1
     assert (refused == 0) == (found["turns"] == "any" and rules[0] in SYSTEM_RULES[:2])
@@ -218,7 +218,13 @@ def test_files_without_a_usable_format(open_with, tiny_nb):
 
 
 def test_model_without_a_template():
-    assert reduce_files(with_template(None)) is None
+    for none in (None, 7, [], [{"name": ["default"], "template": "x"}, {"name": "tools", "template": "x"}]):
+        assert reduce_files(with_template(none)) is None
+
+
+def test_a_tokenizer_that_cannot_be_read():
+    found = reduce_files({**with_template("x"), "tokenizer.json": b"{}"})
+    assert found["status"] == "not_reduced" and "tokenizer.json" in found["reason"]
 
 
 def test_export_and_inspect_tell(tmp_path, capsys):

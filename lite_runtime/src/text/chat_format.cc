@@ -72,8 +72,7 @@ ChatFormat::ChatFormat(const Json& value) {
   thinking_end_ = piece(format, "thinking_end");
   end_ = piece(format, "end");
   generation_prompt_ = piece(format, "generation_prompt");
-  system_rule_ =
-      choice<SystemRule>(format, "system_rule", {"anywhere", "last_in_front", "first", "none"});
+  system_rule_ = choice<SystemRule>(format, "system_rule", {"anywhere", "last_in_front", "first", "none"});
   alternate_ = choice(format, "turns", {"any", "alternate"}) == 1;
   const JsonObject roles(format["roles"], "roles");
   for (int i = system_rule_ == SystemRule::kNone ? 1 : 0; i < 3; ++i) {
@@ -135,7 +134,8 @@ std::vector<ChatFormat::Role> ChatFormat::check(const std::vector<ChatMessage>& 
     const Role next = turns++ % 2 == 0 ? Role::kUser : Role::kAssistant;
     if (alternate_ && role != next) {
       outside(name + "the role is " + kRoleNames[static_cast<int>(role)] + ", expected " +
-              kRoleNames[static_cast<int>(next)] + ": user and assistant take turns in this chat format, and the user begins");
+              kRoleNames[static_cast<int>(next)] +
+              ": user and assistant take turns in this chat format, and the user begins");
     }
   }
   if (alternate_ && turns == 0) outside("there is no user message, this chat format expects one");
