@@ -26,8 +26,8 @@ struct ToyFormat {
 
   std::string json() const {
     return R"({"status":)" + status + R"(,"start":)" + start + R"(,"system_rule":)" + system_rule +
-           R"(,"default_system":)" + default_system + R"(,"turns":)" + turns + R"(,"roles":{"system":)" + system +
-           R"(,"user":)" + user + R"(,"assistant":)" + assistant + R"(},"thinking_end":)" + thinking_end +
+           R"(,"default_system":)" + default_system + R"(,"turns":)" + turns +
+           R"(,"roles":{"system":)" + system + R"(,"user":)" + user + R"(,"assistant":)" + assistant + R"(},"thinking_end":)" + thinking_end +
            R"(,"end":)" + end + R"(,"generation_prompt":)" + generation_prompt + more + "}";
   }
   std::string manifest() const { return R"({"format":1,"chat_format":)" + json() + "}"; }
@@ -93,7 +93,7 @@ TEST(turns) {
   refused({{"user", "a"}, {"system", "s"}, {"user", "b"}}, "messages[2]: the role is user, expected assistant");
   refused({{"system", "s"}}, "there is no user message");
   refused({}, "there are no messages, expected at least one");
-  refused({{"user", "a"}, {"tool", "b"}}, "messages[1]: the role is 'tool', expected system, user or assistant");
+  refused({{"user", "a"}, {"tool", "b"}}, "messages[1]: the role is 'tool', expected system, user or");
   refused({{"User", "a"}}, "the role is 'User'");
   refused({{std::string_view("user\0", 5), "a"}}, "messages[0]: the role is 'user");
 }
@@ -120,9 +120,9 @@ TEST(damaged_formats) {
   // Each part in turn: of another kind, absent, an unknown word, too long.
   const std::vector<std::string ToyFormat::*> words = {&ToyFormat::status, &ToyFormat::system_rule,
                                                        &ToyFormat::turns};
-  const std::vector<std::string ToyFormat::*> texts = {&ToyFormat::start, &ToyFormat::end,
-                                                       &ToyFormat::generation_prompt, &ToyFormat::default_system,
-                                                       &ToyFormat::thinking_end};
+  const std::vector<std::string ToyFormat::*> texts = {
+      &ToyFormat::start, &ToyFormat::end, &ToyFormat::generation_prompt, &ToyFormat::default_system,
+      &ToyFormat::thinking_end};
   const std::vector<std::string ToyFormat::*> roles = {&ToyFormat::system, &ToyFormat::user,
                                                        &ToyFormat::assistant};
   const auto with = [](std::string ToyFormat::*part, const std::string& value) {
