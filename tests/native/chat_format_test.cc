@@ -27,8 +27,9 @@ struct ToyFormat {
   std::string json() const {
     return R"({"status":)" + status + R"(,"start":)" + start + R"(,"system_rule":)" + system_rule +
            R"(,"default_system":)" + default_system + R"(,"turns":)" + turns +
-           R"(,"roles":{"system":)" + system + R"(,"user":)" + user + R"(,"assistant":)" + assistant + R"(},"thinking_end":)" + thinking_end +
-           R"(,"end":)" + end + R"(,"generation_prompt":)" + generation_prompt + more + "}";
+           R"(,"roles":{"system":)" + system + R"(,"user":)" + user + R"(,"assistant":)" + assistant +
+           R"(},"thinking_end":)" + thinking_end + R"(,"end":)" + end + R"(,"generation_prompt":)" +
+           generation_prompt + more + "}";
   }
   std::string manifest() const { return R"({"format":1,"chat_format":)" + json() + "}"; }
 };
