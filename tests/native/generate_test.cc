@@ -128,9 +128,9 @@ TEST(greedy_is_what_the_calls_below_give) {
   const Answer answer = generate(toy, options_of(40));
   CHECK(answer.status == EK_OK && answer.text == text_of(toy, tokens));
   CHECK(answer.result.finish_reason == EK_FINISH_LENGTH && answer.result.n_generated == 40);
-  CHECK(answer.result.n_prompt == 7 && answer.result.n_cached == 0);  // "hello", then bytes
+  CHECK(answer.result.n_prompt == 6 && answer.result.n_cached == 0);  // hello, space, t, he, r, e
   CHECK(answer.result.prefill_seconds > 0 && answer.result.decode_seconds > 0);
-  CHECK(ek_session_length(toy.session.get()) == 7 + 39);
+  CHECK(ek_session_length(toy.session.get()) == 6 + 39);
 }
 
 TEST(end_tokens_and_limits_of_the_files) {
@@ -144,12 +144,12 @@ TEST(end_tokens_and_limits_of_the_files) {
     CHECK(answer.result.finish_reason == EK_FINISH_STOP && answer.result.n_generated == first + 1);
     CHECK(answer.text == text_of(toy, {tokens.begin(), tokens.begin() + first}));
   }
-  const Toy limited({{"generation_config.json", R"({"max_new_tokens":3})"}});
+  const Toy limited(Files{{"generation_config.json", R"({"max_new_tokens":3})"}});
   CHECK(generate(limited, options_of(0)).result.n_generated == 3);
   const Toy small({}, 9);
   const Answer full = generate(small, options_of(0));
-  CHECK(full.result.finish_reason == EK_FINISH_LENGTH && full.result.n_generated == 3);
-  CHECK(says(generate(small, options_of(1)).status, EK_ERR_CONTEXT_FULL, "9 are in the session, 7 are new"));
+  CHECK(full.result.finish_reason == EK_FINISH_LENGTH && full.result.n_generated == 4);
+  CHECK(says(generate(small, options_of(1)).status, EK_ERR_CONTEXT_FULL, "9 are in the session, 6 are new"));
 }
 
 TEST(the_callback_and_stop_strings_end_it) {
@@ -216,7 +216,7 @@ TEST(values_of_wrong_types_in_the_files) {
   for (const char* text : {"[]", "{", R"({"eos_token_id":"2"})", R"({"eos_token_id":[1,null]})",
                            R"({"eos_token_id":99999999999})", R"({"max_new_tokens":0})", R"({"max_new_tokens":1.5})",
                            R"({"top_k":-1})", R"({"do_sample":1})", R"({"do_sample":true,"temperature":"1"})"}) {
-    const Toy toy({{"generation_config.json", text}});
+    const Toy toy(Files{{"generation_config.json", text}});
     CHECK_CASE(says(generate(toy, options_of(1)).status, EK_ERR_FORMAT, "toy.nb: generation_config.json"), text);
     CHECK(ek_session_length(toy.session.get()) == 0);
   }
