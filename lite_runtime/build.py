@@ -254,8 +254,8 @@ class Build:
             flags.append(f"-Wl,-exported_symbols_list,{exports}")
         else:
             exports, text = self.directory / "exports.map", "{ global: ek_*; local: *; };\n"
-            flags = ["-shared", f"-Wl,-soname,{self.compiler.library_name}", f"-Wl,--version-script={exports}",
-                     "-Wl,-z,defs"]
+            flags = ["-shared", f"-Wl,-soname,{self.compiler.library_name}",
+                     f"-Wl,--version-script={exports}", "-Wl,-z,defs"]
             if self.sanitize:
                 flags.remove("-Wl,-z,defs")  # the sanitizer's runtime comes with the program
         if not exports.exists() or exports.read_text() != text:

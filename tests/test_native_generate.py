@@ -12,7 +12,7 @@ from native_generate import NativeModel
 import lite_runtime
 from edge_kit.nb.bundle import read_bundle, write_bundle
 from lite_runtime import _native
-from lite_runtime.errors import ContextFullError, FileFormatError, UsageError
+from lite_runtime.errors import ContextFullError, FileFormatError, UnsupportedError, UsageError
 
 PROMPTS = (
     "The capital of France is",
@@ -184,3 +184,44 @@ def test_arguments_are_checked_before_the_first_step(native):
     with pytest.raises(UsageError, match="empty"):
         native.generate("")
     assert len(native) == 0
+
+
+QUESTION = {"role": "user", "content": "What is the capital of France?"}
+
+
+def test_chat_computes_only_what_the_session_lacks(demo, native):
+    messages = [QUESTION]
+    text, reason, first = native.chat(messages, max_new_tokens=20, sampling=sampling())
+    assert reason == "stop" and text and first.n_cached == 0
+    messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "And of Italy?"}]
+    again, _, second = native.chat(messages, max_new_tokens=20, sampling=sampling())
+    # All of the first turn but the answer's end token, which was no input.
+    assert second.n_cached == first.n_prompt + first.n_generated - 1
+    assert second.n_prompt == len(demo.text.encode_chat(messages))
+    ids = demo.text.encode_chat(messages)
+    assert again == in_python(demo, ids, max_new_tokens=20, temperature=0)[0]
+    # A question again: one token is computed for the logits.
+    same, _, third = native.chat(messages, max_new_tokens=20, sampling=sampling())
+    assert same == again and third.n_cached == third.n_prompt - 1
+
+
+def test_a_conversation_that_does_not_fit_leaves_the_session(demo_nb):
+    with NativeModel(demo_nb, n_ctx=64) as native:
+        native.chat([QUESTION], max_new_tokens=3)
+        length = len(native)
+        with pytest.raises(ContextFullError, match="limit is 64"):
+            native.chat([QUESTION, {"role": "assistant", "content": "long " * 64}, QUESTION])
+        assert len(native) == length > 0
+
+
+def test_without_a_chat_format_rendered_text_still_works(demo, demo_nb, tmp_path):
+    reason = "its text depends on the date"
+    manifest = {**demo.manifest, "chat_format": {"status": "not_reduced", "reason": reason}}
+    path = with_files(demo_nb, tmp_path / "none.nb", manifest=manifest)
+    with NativeModel(path) as native:
+        with pytest.raises(UnsupportedError, match=reason):
+            native.chat([QUESTION])
+        rendered = demo.text.render([QUESTION])
+        text, _, _ = native.generate(rendered, max_new_tokens=20, sampling=sampling())
+    ids = demo.text.encode_chat([QUESTION])
+    assert text == in_python(demo, ids, max_new_tokens=20, temperature=0)[0]
