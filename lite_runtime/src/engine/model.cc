@@ -127,16 +127,13 @@ SessionOrigin Model::origin() {
   return {fingerprint_, exact_, layout_};
 }
 
-// From a fork, which nothing changes: other sessions need not wait for the disk.
+// The caller alone uses the session, so that forwards of others need not wait for the disk.
 void Model::save(const Session& session, const std::string& path) {
-  std::unique_ptr<Session> copy = fork(session);
-  try {
-    write_session(path, origin(), copy->ids, copy->cache);
-  } catch (...) {
-    release(std::move(copy));
-    throw;
+  {
+    std::lock_guard<FairMutex> hold(mutex_);
+    check_open();
   }
-  release(std::move(copy));
+  write_session(path, origin(), session.ids, session.cache);
 }
 
 std::unique_ptr<Session> Model::restore(const std::string& path) {
