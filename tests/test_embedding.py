@@ -1,4 +1,4 @@
-"""The runtime inside other programs: CMake, pkg-config, C, C++, Java, a clang module; C and C++ on ARM too."""
+"""The runtime inside other programs: CMake, pkg-config, C, C++, Java, a clang module; C and C++ on ARM."""
 
 from __future__ import annotations
 
