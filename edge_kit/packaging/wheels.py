@@ -1,7 +1,8 @@
 """Builds a wheel for every platform of the targets on this machine: `python -m edge_kit.packaging.wheels`.
 
 The `ziglang` package is the cross compiler. Equal sources and tools give equal wheels, byte for byte. Every
-wheel is checked (edge_kit/packaging/check.py) before it is kept.
+wheel is checked (edge_kit/packaging/check.py) before it is kept; those for Linux are installed and generate
+text too (edge_kit/packaging/trial.py), for ARM under qemu.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from pathlib import Path
 from edge_kit import targets
 from lite_runtime.errors import EdgeKitError, UnsupportedError
 
-from .check import check_wheel
+from . import trial
+from .check import check_wheel, is_macos
 
 ROOT = Path(__file__).resolve().parents[2]
 _OLDEST_ZIP_TIME = "315532800"  # 1980-01-01, for all files: when a wheel was built must not show
@@ -68,6 +70,24 @@ def build_wheel(target, out: Path) -> Path:
         return Path(shutil.move(str(built), str(out / built.name)))
 
 
+def _try_all(built: dict) -> None:
+    """Lets each wheel generate text; what cannot be run here is said, and is an error if CI is set."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = trial.export_model(Path(folder))
+        expected = trial.checksum(model)
+        for target, wheel in built.items():
+            if is_macos(target) and not trial.is_for_this_machine(target):
+                print(f"{wheel.name}: built and checked, not run: it needs a Mac", flush=True)
+                continue
+            try:
+                trial.try_wheel(wheel, target, model, expected)
+                print(f"{wheel.name}: installed, and generates the same text as this checkout", flush=True)
+            except UnsupportedError as error:
+                if os.environ.get("CI"):
+                    raise
+                print(f"{wheel.name}: NOT RUN: {error}", flush=True)
+
+
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser("edge_kit.packaging.wheels", description=__doc__.split(":")[0])
     parser.add_argument(
@@ -76,10 +96,12 @@ def main(arguments=None) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="DIR", help="default: dist/")
     options = parser.parse_args(arguments)
     try:
+        built = {}
         for target in platforms(options.only or targets.names()):
-            wheel = build_wheel(target, options.out)
+            wheel = built[target] = build_wheel(target, options.out)
             digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
             print(f"{wheel}: {wheel.stat().st_size / 1e6:.2f} MB, sha256 {digest}", flush=True)
+        _try_all(built)
     except EdgeKitError as error:
         print(f"wheels: error: {error}", file=sys.stderr)
         return 2
