@@ -1,7 +1,7 @@
 # make demo   export the demo model, answer a question        make test   everything that CI runs
 # make lint   ruff                                            make clean  what the two made, but not models/
-# make test-arm   the native tests as three ARM CPUs, under qemu
-# make wheels   wheels for Linux (x86-64, aarch64) and macOS (arm64), built and checked here, in dist/
+# make test-arm   native tests and the Python package as three ARM CPUs, under qemu
+# make wheels   wheels for Linux (x86-64, aarch64) and macOS (arm64) in dist/, built and checked here
 
 PYTHON ?= python3
 VENV := .venv
@@ -47,11 +47,12 @@ test: $(VENV)/with-tests native lint
 	EDGE_KIT_STOCK_PYTHON="$$($(PY) tests/stock_environment.py)" $(PY) -m pytest -q
 	$(PY) tests/other_pythons.py
 
-# Needs no environment, but g++-aarch64-linux-gnu and qemu-user: without them it says so.
-test-arm:
-	$(PYTHON) lite_runtime/build.py run-tests --qemu
+# Needs g++-aarch64-linux-gnu and qemu-user: without them it says so.
+test-arm: $(VENV)/with-export
+	$(PY) -m lite_runtime.build run-tests --qemu
+	$(PY) tests/on_arm.py
 
-wheels: $(VENV)/with-export
+wheels: native
 	$(PY) -m pip install -q -e '.[wheels]'
 	$(PY) -m edge_kit.packaging.wheels
 

@@ -1,23 +1,21 @@
 """Fixtures that all tests share: the native library, exported models, stock Paddle Lite's Python."""
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from exported import ROOT, export, exported_path
 
-ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `pytest` without `python -m`, in a Python that edge-kit is not installed in
     sys.path.insert(0, str(ROOT))
 
 # Small matrix products of the NumPy executor: more threads only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-MODELS = ROOT / "build" / "test-models"
-NEVER_SKIPPED_IN_CI = ("stock", "sanitizer", "reference", "wheels", "embedding")
+NEVER_SKIPPED_IN_CI = ("stock", "sanitizer", "reference", "wheels", "embedding", "arm")
 
 
 def pytest_collection_modifyitems(items):
@@ -38,7 +36,9 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(scope="session")
 def native_library() -> Path:
-    """The release build of the native library, made first if it is out of date."""
+    """EDGE_KIT_LIBRARY, else the release build of the native library, made first if it is out of date."""
+    if os.environ.get("EDGE_KIT_LIBRARY"):
+        return Path(os.environ["EDGE_KIT_LIBRARY"])
     command = [sys.executable, str(ROOT / "lite_runtime" / "build.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     if done.returncode != 0:
@@ -63,33 +63,19 @@ def stock_python() -> str:
     return python
 
 
-def _exporter_digest() -> str:
-    """Of all sources that shape an exported file: a model of older sources is never taken."""
-    digest = hashlib.sha256()
-    for folder in ("edge_kit", "export", "targets"):
-        for source in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(str(source.relative_to(ROOT)).encode() + b"\0" + source.read_bytes())
-    return digest.hexdigest()[:12]
-
-
 @pytest.fixture(scope="session")
 def export_nb():
     """export_nb(model, target="x86", quant="int8") -> path of the exported file, kept under build/."""
-    pytest.importorskip("paddle", reason="export needs paddlepaddle")
-    sources = _exporter_digest()
 
-    def export(model: str, target: str = "x86", quant: str = "int8") -> Path:
-        path = MODELS / f"{model.replace(':', '-')}.{target}.{quant}.{sources}.nb"
-        if not path.exists():
-            MODELS.mkdir(parents=True, exist_ok=True)
-            command = [sys.executable, "-m", "edge_kit", "export", "--model", model, "--target", target,
-                       "--quant", quant, "--optimizer", "builtin", "--out", str(path)]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
-            if done.returncode != 0:
-                pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
-        return path
+    def export_once(model: str, target: str = "x86", quant: str = "int8") -> Path:
+        if not exported_path(model, target, quant).exists():
+            pytest.importorskip("paddle", reason="export needs paddlepaddle")
+        try:
+            return export(model, target, quant)
+        except RuntimeError as error:
+            pytest.fail(str(error), pytrace=False)
 
-    return export
+    return export_once
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import random
 import re
 import shutil
@@ -31,7 +32,7 @@ LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
     r"\s+(?!\S)|\s+"
 )
-LINES = 10_000
+LINES = 500 if os.environ.get("EDGE_KIT_EMULATED") else 10_000
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def try_wheel(wheel: Path, target, model: Path, expected: str) -> None:
         found = _run([python, str(_SMOKE), str(model)], folder, environment)
         if found != expected:
             raise EdgeKitError(f"{wheel.name} generates other tokens: checksum {found}, expected {expected}")
-        command = [python, "-m", "edge_kit", "run", str(model), "hi", "--max-new-tokens", "3"]
+        command = [python, folder / "bin" / "edge-kit", "run", model, "hi", "--max-new-tokens", "3"]
         if not _run(command, folder, environment):
             raise EdgeKitError(f"{wheel.name}: edge-kit run prints nothing")
 
