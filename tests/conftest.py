@@ -68,7 +68,8 @@ def export_nb():
     """export_nb(model, target="x86", quant="int8") -> path of the exported file, kept under build/."""
 
     def export_once(model: str, target: str = "x86", quant: str = "int8") -> Path:
-        if not exported_path(model, target, quant).exists():
+        # Emulated nothing can be exported: on_arm.py did, and a file that it forgot is an error.
+        if not exported_path(model, target, quant).exists() and not os.environ.get("EDGE_KIT_EMULATED"):
             pytest.importorskip("paddle", reason="export needs paddlepaddle")
         try:
             return export(model, target, quant)

