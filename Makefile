@@ -43,7 +43,8 @@ $(VENV)/with-tests: $(VENV)/with-export
 test: $(VENV)/with-tests native lint
 	$(PY) -m lite_runtime.build run-tests
 	$(PY) -m lite_runtime.build run-tests --sanitize address,undefined
-	$(PY) -m lite_runtime.build run-tests thread_pool_test engine_test api_test --sanitize thread
+	$(PY) -m lite_runtime.build run-tests thread_pool_test engine_test api_test session_file_test generate_test \
+	  --sanitize thread
 	EDGE_KIT_STOCK_PYTHON="$$($(PY) tests/stock_environment.py)" $(PY) -m pytest -q
 	$(PY) tests/other_pythons.py
 
