@@ -63,8 +63,7 @@ struct Block {
 void linear_int8_neon_dotprod(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride,
                               int64_t n_begin, int64_t n_end) {
   if (w.layout == WeightLayout::kRows) return kNeonKernels.linear_int8(w, x, y, y_stride, n_begin, n_end);
-  linear_tiles<Block::kRows>(w, x, y, y_stride, n_begin, n_end,
-                             [](Panel& panel) { multiply_rows<Block, Block::kRows>(panel, panel.first); });
+  linear_tiles<Block>(w, x, y, y_stride, n_begin, n_end);
 }
 
 }  // namespace edge_kit

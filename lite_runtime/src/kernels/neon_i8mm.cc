@@ -1,6 +1,7 @@
 // NEON with the matrix instructions of ARMv8.6: smmla multiplies two rows by two outputs, eight inputs each. A
-// panel's weights are reordered once for all rows that meet it, a pair of rows as it is loaded; the sums stay
-// pairs by pairs until the panel ends. A few rows are bound by memory and take the dot products.
+// panel's weights are reordered once for all rows that meet it, its rows once for the tiles that are taken
+// together; the sums stay pairs by pairs up to a tile's last panel. A few rows are bound by memory and take the
+// dot products.
 #if defined(__aarch64__)
 
 #include "paths.h"
@@ -9,11 +10,17 @@
 namespace edge_kit {
 namespace {
 
-constexpr int kRows = 4;                                    // per register block,
-constexpr int64_t kOutputs = 8;                             // by so many outputs
-constexpr int64_t kHalfPanel = kPanelGroups * kGroup * kOutputs;
+constexpr int kRows = 4;         // per register block,
+constexpr int64_t kOutputs = 8;  // by so many outputs
+constexpr int kTiles = 4;        // for which rows are reordered once
+constexpr int64_t kPanelInputs = kPanelGroups * kGroup;
 
-using PackedPanel = int8_t[kTileN / kOutputs][kHalfPanel];  // each half [inputs / 8, 4, 2 outputs, 8 inputs]
+// Each half [inputs / 8, 4, 2 outputs, 8 inputs].
+using PackedPanel = int8_t[kTileN / kOutputs][kPanelInputs * kOutputs];
+struct PairedRows {
+  int8_t values[kRangeRows / 2][kPanelInputs * 2];  // each [inputs / 8, 2 rows, 8 inputs]
+  float scale[kRangeRows / 2][kPanelGroups][4];     // each [2 rows, 2 outputs]
+};
 
 void pack_panel(const int8_t* weights, int64_t groups, PackedPanel& packed) {
   for (int64_t q = 0; q < groups * kQuads; q += 2, weights += 2 * kQuadBytes) {
@@ -27,12 +34,25 @@ void pack_panel(const int8_t* weights, int64_t groups, PackedPanel& packed) {
   }
 }
 
-int8x16_t first_halves(int8x16_t a, int8x16_t b) {
-  return vreinterpretq_s8_s64(vzip1q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)));
+// A last row without a partner is its own.
+void pair_rows(const Panel& panel, PairedRows& paired) {
+  for (int64_t row = panel.first; row < panel.last; row += 2) {
+    const int64_t pair = (row - panel.first) / 2, partner = smaller(row + 1, panel.last - 1);
+    const int8_t *a = panel.values(row), *b = panel.values(partner);
+    int8_t* to = paired.values[pair];
+    for (int64_t k = 0; k < (panel.g_end - panel.g) * kGroup; k += 16) {
+      const int64x2_t first = vreinterpretq_s64_s8(vld1q_s8(a + k));
+      const int64x2_t second = vreinterpretq_s64_s8(vld1q_s8(b + k));
+      vst1q_s8(to + 2 * k, vreinterpretq_s8_s64(vzip1q_s64(first, second)));
+      vst1q_s8(to + 2 * k + 16, vreinterpretq_s8_s64(vzip2q_s64(first, second)));
+    }
+    for (int64_t g = 0; g < panel.g_end - panel.g; ++g) {
+      const float32x2_t first = vdup_n_f32(panel.scale(row)[g]), second = vdup_n_f32(panel.scale(partner)[g]);
+      vst1q_f32(paired.scale[pair][g], vcombine_f32(first, second));
+    }
+  }
 }
-int8x16_t second_halves(int8x16_t a, int8x16_t b) {
-  return vreinterpretq_s8_s64(vzip2q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)));
-}
+
 // [a0 a1 a2 a3], [b0 b1 b2 b3] -> [a0 a1 b0 b1], [a2 a3 b2 b3], and back.
 void exchange_halves(float32x4_t* a, float32x4_t* b) {
   const float32x4_t first = vcombine_f32(vget_low_f32(*a), vget_low_f32(*b));
@@ -40,72 +60,59 @@ void exchange_halves(float32x4_t* a, float32x4_t* b) {
   *a = first;
 }
 
-// P pairs of rows from `row` on by the eight outputs from `output` on. Past the panel's last row that one is
-// taken again, with the same result.
+// P pairs of rows from `row` on by the eight outputs from `output` on.
 template <int P>
-void multiply_pairs(Panel& panel, const int8_t* weights, int64_t row, int64_t output) {
-  const int8_t* values[2 * P];
-  const float* scale[2 * P];
-  float* running[2 * P];
-  EDGE_KIT_UNROLL for (int r = 0; r < 2 * P; ++r) {
-    const int64_t at = smaller(row + r, panel.last - 1);
-    values[r] = panel.values(at);
-    scale[r] = panel.scale(at);
-    running[r] = panel.running(at) + output;
-  }
+void multiply_pairs(Panel& panel, const PairedRows& paired, const int8_t* weights, int64_t row, int64_t output) {
+  const int8_t* pairs = paired.values[(row - panel.first) / 2];
+  const float(*scale)[4] = paired.scale[(row - panel.first) / 2];
+  float* running = panel.running(row) + output;
   float32x4_t sums[P][4];  // of two rows by two outputs each
   EDGE_KIT_UNROLL for (int p = 0; p < P; ++p) {
-    EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) sums[p][i] = vld1q_f32(running[2 * p + i % 2] + i / 2 * 4);
-    exchange_halves(&sums[p][0], &sums[p][1]);
-    exchange_halves(&sums[p][2], &sums[p][3]);
+    EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) {
+      sums[p][i] = vld1q_f32(running + (2 * p + i % 2) * kTileN + i / 2 * 4);
+    }
   }
-  for (int64_t g = 0; g < panel.g_end - panel.g; ++g, weights += kGroup * kOutputs) {
+  for (int64_t g = panel.g; g < panel.g_end; ++g, weights += kGroup * kOutputs, pairs += kGroup * 2, ++scale) {
     if (output == 0) panel.prefetch_next();
     int32x4_t dot[P][4];
     EDGE_KIT_UNROLL for (int p = 0; p < P; ++p) {
       EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) dot[p][i] = vdupq_n_s32(kStartBits);
     }
-    EDGE_KIT_UNROLL for (int64_t k = 0; k < kGroup; k += 16) {
-      int8x16_t pair[P][2];
+    EDGE_KIT_UNROLL for (int64_t k = 0; k < kGroup; k += 8) {
+      const int8x16x4_t outputs = vld1q_s8_x4(weights + k * kOutputs);
       EDGE_KIT_UNROLL for (int p = 0; p < P; ++p) {
-        const int8x16_t a = vld1q_s8(values[2 * p] + g * kGroup + k);
-        const int8x16_t b = vld1q_s8(values[2 * p + 1] + g * kGroup + k);
-        pair[p][0] = first_halves(a, b);
-        pair[p][1] = second_halves(a, b);
-      }
-      EDGE_KIT_UNROLL for (int half = 0; half < 2; ++half) {
-        const int8x16x4_t outputs = vld1q_s8_x4(weights + (k + half * 8) * kOutputs);
-        EDGE_KIT_UNROLL for (int p = 0; p < P; ++p) {
-          EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) {
-            dot[p][i] = vmmlaq_s32(dot[p][i], pair[p][half], outputs.val[i]);
-          }
-        }
+        const int8x16_t pair = vld1q_s8(pairs + p * kPanelInputs * 2 + k * 2);
+        EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) dot[p][i] = vmmlaq_s32(dot[p][i], pair, outputs.val[i]);
       }
     }
     EDGE_KIT_UNROLL for (int p = 0; p < P; ++p) {
-      const float32x4_t pair_scale = vcombine_f32(vdup_n_f32(scale[2 * p][g]), vdup_n_f32(scale[2 * p + 1][g]));
+      const float32x4_t pair_scale = vld1q_f32(scale[p * kPanelGroups]);
       EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) {
         sums[p][i] = vfmaq_f32(sums[p][i], pair_scale, dot_to_float(dot[p][i]));
       }
     }
   }
   EDGE_KIT_UNROLL for (int p = 0; p < P; ++p) {
-    exchange_halves(&sums[p][0], &sums[p][1]);
-    exchange_halves(&sums[p][2], &sums[p][3]);
-    EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) vst1q_f32(running[2 * p + i % 2] + i / 2 * 4, sums[p][i]);
+    if (panel.g_end == panel.x.groups) {  // row by row again
+      exchange_halves(&sums[p][0], &sums[p][1]);
+      exchange_halves(&sums[p][2], &sums[p][3]);
+    }
+    EDGE_KIT_UNROLL for (int i = 0; i < 4; ++i) {
+      vst1q_f32(running + (2 * p + i % 2) * kTileN + i / 2 * 4, sums[p][i]);
+    }
   }
 }
 
-void multiply_panel(Panel& panel) {
+void multiply_panel(Panel& panel, const PairedRows& paired) {
   alignas(64) PackedPanel packed;
   pack_panel(panel.weights, panel.g_end - panel.g, packed);
   for (int64_t row = panel.first; row < panel.last; row += kRows) {
     for (int64_t output = 0; output < kTileN; output += kOutputs) {
       const int8_t* weights = packed[output / kOutputs];
       if (panel.last - row > 2) {
-        multiply_pairs<2>(panel, weights, row, output);
+        multiply_pairs<2>(panel, paired, weights, row, output);
       } else {
-        multiply_pairs<1>(panel, weights, row, output);
+        multiply_pairs<1>(panel, paired, weights, row, output);
       }
     }
   }
@@ -118,7 +125,9 @@ void linear_int8_neon_i8mm(const Weight& w, const QuantizedRows& x, float* y, in
   if (w.layout == WeightLayout::kRows || x.rows <= kStreamedRows) {
     return linear_int8_neon_dotprod(w, x, y, y_stride, n_begin, n_end);
   }
-  linear_tiles<kRows>(w, x, y, y_stride, n_begin, n_end, multiply_panel);
+  alignas(64) PairedRows paired;
+  linear_tiles<kRows, kTiles>(w, x, y, y_stride, n_begin, n_end, [&](Panel& panel) { pair_rows(panel, paired); },
+                              [&](Panel& panel) { multiply_panel(panel, paired); });
 }
 
 }  // namespace edge_kit

@@ -71,34 +71,56 @@ inline void store_outputs(const Weight& w, int64_t n, const float* sums, float* 
   }
 }
 
-// multiply(panel) adds the panel's products to its running sums, R rows at a time.
-template <int R, typename Multiply>
+// multiply(panel) adds the panel's products to its running sums, R rows at a time. Tiles are taken T at a time:
+// begin(panel) is called before the first of the T panels that have the same groups.
+template <int R, int T, typename Begin, typename Multiply>
 void linear_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
-                  int64_t n_end, const Multiply& multiply) {
-  alignas(64) float sums[kRangeRows][kTileN];
+                  int64_t n_end, const Begin& begin, const Multiply& multiply) {
+  alignas(64) float sums[T][kRangeRows][kTileN];
   alignas(64) int8_t tail[kGroupBytes];  // a tile's last group padded with zeros, where K ends within it
   const int64_t whole = w.k / kGroup, tail_at = whole * kGroupBytes, tile_bytes = w.k * kTileN;
   for (int64_t first = 0; first < x.rows; first += kRangeRows) {
     const int64_t last = smaller(x.rows, first + kRangeRows), blocks = (last - first + R - 1) / R;
     const int64_t next_bytes = (kGroupBytes / blocks + kPrefetchStep - 1) / kPrefetchStep * kPrefetchStep;
-    for (int64_t n = n_begin; n < n_end; n += kTileN) {
+    for (int64_t n = n_begin, tiles; n < n_end; n += tiles * kTileN) {
+      tiles = smaller(T, (n_end - n) / kTileN);
       const int8_t* weights = static_cast<const int8_t*>(w.data) + n * w.k;
-      if (whole < x.groups) {
-        __builtin_memset(tail, 0, sizeof tail);
-        __builtin_memcpy(tail, weights + tail_at, static_cast<size_t>(tile_bytes - tail_at));
+      for (int64_t t = 0; t < tiles; ++t) {
+        __builtin_memset(sums[t], 0, static_cast<size_t>(blocks * R) * sizeof **sums);
       }
-      __builtin_memset(sums, 0, static_cast<size_t>(last - first) * sizeof *sums);
       for (int64_t g = 0, g_end; g < x.groups; g = g_end) {
         g_end = g < whole ? smaller(whole, g + kPanelGroups) : x.groups;
-        const int8_t* next = weights + smaller(g_end * kGroupBytes, tile_bytes);
-        const int8_t* from = g < whole ? weights + g * kGroupBytes : tail;
-        const int8_t* next_end = next + kPanelGroups * kGroupBytes;
-        Panel panel = {x, first, last, sums, g, g_end, from, next, next_end, next_bytes};
-        multiply(panel);
+        for (int64_t t = 0; t < tiles; ++t) {
+          const int8_t* tile = weights + t * tile_bytes;
+          const int8_t* from = g < whole ? tile + g * kGroupBytes : tail;
+          const int8_t* next = t + 1 < tiles ? tile + tile_bytes + smaller(g, whole) * kGroupBytes
+                               : g_end < x.groups ? weights + g_end * kGroupBytes
+                                                  : tile + tile_bytes;
+          if (from == tail) {
+            __builtin_memset(tail, 0, sizeof tail);
+            __builtin_memcpy(tail, tile + tail_at, static_cast<size_t>(tile_bytes - tail_at));
+          }
+          const int8_t* next_end = next + kPanelGroups * kGroupBytes;
+          Panel panel = {x, first, last, sums[t], g, g_end, from, next, next_end, next_bytes};
+          if (t == 0) begin(panel);
+          multiply(panel);
+        }
       }
-      for (int64_t r = first; r < last; ++r) store_outputs(w, n, sums[r - first], y + r * y_stride);
+      for (int64_t t = 0; t < tiles; ++t) {
+        for (int64_t r = first; r < last; ++r) {
+          store_outputs(w, n + t * kTileN, sums[t][r - first], y + r * y_stride);
+        }
+      }
     }
   }
+}
+
+// Tile by tile, Block::multiply<R> for R rows at a time.
+template <typename Block>
+void linear_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
+                  int64_t n_end) {
+  linear_tiles<Block::kRows, 1>(w, x, y, y_stride, n_begin, n_end, [](Panel&) {},
+                                [](Panel& panel) { multiply_rows<Block, Block::kRows>(panel, panel.first); });
 }
 
 }  // namespace
