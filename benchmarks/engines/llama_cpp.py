@@ -43,6 +43,17 @@ sys.exit(api.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), pa
 """
 
 
+def fetch_source(python: str, folder: Path, log: Path) -> Path:
+    """Unpacks llama-cpp-python's source distribution in `folder`; returns where, llama.cpp is inside."""
+    download = [python, "-m", "pip", "download", "--no-deps", "--no-binary", "llama-cpp-python", "-d", folder]
+    base.run_tool([*download, f"llama-cpp-python=={_VERSION}"], log)
+    archive = folder / f"{_SOURCE}.tar.gz"
+    with tarfile.open(archive) as source:  # holds the converter too, which no wheel does
+        source.extractall(folder)
+    archive.unlink()
+    return folder / _SOURCE
+
+
 class LlamaCpp(base.Engine):
     name = "llama-cpp"
     quants = ("q8_0", "q4_0")
@@ -62,14 +73,8 @@ class LlamaCpp(base.Engine):
     def install(self, python: str, folder: Path) -> None:
         log = folder / "install.log"
         pip = [python, "-m", "pip"]
-        download = [*pip, "download", "--no-deps", "--no-binary", "llama-cpp-python", "-d", folder]
-        base.run_tool([*download, f"llama-cpp-python=={_VERSION}"], log)
-        archive = folder / f"{_SOURCE}.tar.gz"
-        with tarfile.open(archive) as source:  # holds the converter too, which no wheel does
-            source.extractall(folder)
-        archive.unlink()
+        source = fetch_source(python, folder, log)
         cmake, build = Path(python).parent / "cmake", folder / _BUILD
-        source = folder / _SOURCE
         tools = source / "vendor" / "llama.cpp"
         amx = tools / _AMX_SOURCE
         amx.write_text(amx.read_text().replace(_AMX_CALL, _AMX_WHOLE_CALL))

@@ -72,6 +72,8 @@ EDGE_KIT_INLINE void add_quads(const int8_t* weights, const int32x4_t* x, int32x
       const int16x8_t high = vmlal_high_s8(vmull_high_s8(quad, values[r][0]), following, values[r][1]);
       dot[r][2 * i] = vpadalq_s16(dot[r][2 * i], low);
       dot[r][2 * i + 1] = vpadalq_s16(dot[r][2 * i + 1], high);
+      // Or Clang puts all these additions last, and finds no registers for what they wait for.
+      __asm__("" : "+w"(dot[r][2 * i]), "+w"(dot[r][2 * i + 1]));
     }
   }
 }
