@@ -10,8 +10,8 @@ from pathlib import Path
 
 from . import base
 
-_VERSION = "0.3.36"
-_SOURCE = f"llama_cpp_python-{_VERSION}"
+VERSION = "0.3.36"
+_SOURCE = f"llama_cpp_python-{VERSION}"
 _BUILD = "build"
 _CMAKE = ("-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DGGML_NATIVE=ON")
 _CMAKE += ("-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF")
@@ -46,7 +46,7 @@ sys.exit(api.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), pa
 def fetch_source(python: str, folder: Path, log: Path) -> Path:
     """Unpacks llama-cpp-python's source distribution in `folder`; returns where, llama.cpp is inside."""
     download = [python, "-m", "pip", "download", "--no-deps", "--no-binary", "llama-cpp-python", "-d", folder]
-    base.run_tool([*download, f"llama-cpp-python=={_VERSION}"], log)
+    base.run_tool([*download, f"llama-cpp-python=={VERSION}"], log)
     archive = folder / f"{_SOURCE}.tar.gz"
     with tarfile.open(archive) as source:  # holds the converter too, which no wheel does
         source.extractall(folder)
