@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "io/nb_file.h"
-#include "text/utf8.h"
+#include "io/utf8.h"
 
 namespace edge_kit_test {
 

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "io/utf8.h"
 #include "test.h"
 #include "text/bundle.h"
 #include "text/json.h"
-#include "text/utf8.h"
 #include "text_builder.h"
 
 using namespace edge_kit_test;

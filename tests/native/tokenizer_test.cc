@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "edge_kit.h"
+#include "io/utf8.h"
 #include "test.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 #include "text_api.h"
 #include "text_builder.h"
 

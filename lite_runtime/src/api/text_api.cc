@@ -7,7 +7,7 @@
 #include "api/arguments.h"
 #include "api/guard.h"
 #include "api/handles.h"
-#include "text/utf8.h"
+#include "io/utf8.h"
 
 struct ek_text_stream {
   std::shared_ptr<const edge_kit::Tokenizer> tokenizer;

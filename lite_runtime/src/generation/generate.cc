@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "generation/stop_matcher.h"
-#include "text/utf8.h"
+#include "io/utf8.h"
 
 namespace edge_kit {
 namespace {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "io/status.h"
+#include "io/utf8.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error ".nb files are little-endian and read in place: this machine is not"
@@ -18,33 +19,6 @@ T load(const uint8_t* bytes) {
   T value;
   std::memcpy(&value, bytes, sizeof value);
   return value;
-}
-
-// UTF-8 as the standard has it: no overlong forms, no surrogates, nothing past U+10FFFF.
-bool is_utf8(const uint8_t* text, uint64_t size) {
-  for (uint64_t i = 0; i < size;) {
-    const uint8_t lead = text[i++];
-    if (lead < 0x80) continue;
-    int more;
-    uint8_t low = 0x80, high = 0xBF;  // of the second byte
-    if (lead >= 0xC2 && lead <= 0xDF) {
-      more = 1;
-    } else if (lead >= 0xE0 && lead <= 0xEF) {
-      more = 2;
-      if (lead == 0xE0) low = 0xA0;
-      if (lead == 0xED) high = 0x9F;
-    } else if (lead >= 0xF0 && lead <= 0xF4) {
-      more = 3;
-      if (lead == 0xF0) low = 0x90;
-      if (lead == 0xF4) high = 0x8F;
-    } else {
-      return false;
-    }
-    for (; more > 0; --more, ++i, low = 0x80, high = 0xBF) {
-      if (i == size || text[i] < low || text[i] > high) return false;
-    }
-  }
-  return true;
 }
 
 }  // namespace
@@ -92,8 +66,9 @@ uint64_t FlatBuffer::vector(uint64_t position, uint64_t element_bytes, const std
 std::string FlatBuffer::text(uint64_t position, const std::string& what) {
   uint64_t count;
   const uint64_t first = vector(position, 1, what, &count);
-  if (!is_utf8(data_ + first, count)) fail(first, what, "its text is not UTF-8");
-  return std::string(reinterpret_cast<const char*>(data_ + first), count);
+  std::string text(reinterpret_cast<const char*>(data_ + first), count);
+  if (!is_utf8(text)) fail(first, what, "its text is not UTF-8");
+  return text;
 }
 
 FlatTable::FlatTable(FlatBuffer& buffer, uint64_t position, const std::string& what)

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/utf8.h"
+#include "io/utf8.h"
 
 namespace edge_kit {
 namespace {

@@ -4,8 +4,8 @@
 #include <iterator>
 
 #include "io/status.h"
+#include "io/utf8.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace edge_kit {
 namespace {

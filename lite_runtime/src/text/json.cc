@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "text/utf8.h"
+#include "io/utf8.h"
 
 namespace edge_kit {
 namespace {

@@ -1,7 +1,7 @@
 #include "text/pre_tokenizer.h"
 
+#include "io/utf8.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace edge_kit {
 namespace {

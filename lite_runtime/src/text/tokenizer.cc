@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "io/status.h"
+#include "io/utf8.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace edge_kit {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "text/utf8.h"
+#include "io/utf8.h"
 
 namespace edge_kit {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/utf8.h"
+#include "io/utf8.h"
 
 namespace edge_kit {
 
