@@ -2,24 +2,14 @@
 
 #include <cstring>
 
+#include "io/little_endian.h"
 #include "io/status.h"
 #include "io/utf8.h"
-
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error ".nb files are little-endian and read in place: this machine is not"
-#endif
 
 namespace edge_kit {
 namespace {
 
 constexpr uint64_t kBudget = 8;  // sound buffers need 1; some writers share equal strings
-
-template <typename T>
-T load(const uint8_t* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
-  return value;
-}
 
 }  // namespace
 

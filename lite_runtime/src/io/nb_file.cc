@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "io/flat_reader.h"
+#include "io/little_endian.h"
 #include "io/mapped_file.h"
 #include "io/program_reader.h"
 #include "io/signature.h"
@@ -26,13 +27,6 @@ constexpr int64_t kMaxDim = 0xFFFFFFFF;
 enum { kParamName = 1, kParamVariableType = 2, kParamVariable = 3 };
 enum { kTensorDim = 2, kTensorDataType = 3, kTensorData = 4 };
 constexpr int kLoDTensor = 1;  // value of kParamVariableType
-
-template <typename T>
-T load(const uint8_t* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
-  return value;
-}
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "[";

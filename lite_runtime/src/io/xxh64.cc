@@ -3,19 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "io/little_endian.h"
+
 namespace edge_kit {
 namespace {
 
 constexpr uint64_t kPrime1 = 0x9E3779B185EBCA87u, kPrime2 = 0xC2B2AE3D27D4EB4Fu,
                    kPrime3 = 0x165667B19E3779F9u, kPrime4 = 0x85EBCA77C2B2AE63u,
                    kPrime5 = 0x27D4EB2F165667C5u;
-
-template <typename T>
-uint64_t load(const uint8_t* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
-  return value;
-}
 
 uint64_t rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
+#include "io/little_endian.h"
 #include "io/status.h"
 
 namespace edge_kit {
@@ -17,13 +17,6 @@ constexpr uint64_t kMaxCommentBytes = 0xFFFF;
 constexpr uint16_t kZip64Field = 1;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;  // the number stands in the zip64 field
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 28;  // no tokenizer comes near
-
-template <typename T>
-T load(const uint8_t* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
-  return value;
-}
 
 std::array<uint32_t, 256> make_crc_table() {
   std::array<uint32_t, 256> table;
