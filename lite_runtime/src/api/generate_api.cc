@@ -1,5 +1,4 @@
 // The calls of the C API that answer.
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -84,13 +83,7 @@ ek_status ek_chat(ek_session* session, const ek_message* messages, size_t n_mess
     const GenerateOptions read = read_options(options, read_generation_config(bundle, tokenizer->eos()));
     std::vector<int32_t> ids;
     tokenizer->encode(read_chat_format(bundle).render(conversation, true), false, true, &ids);
-    require_context(model, 0, ids.size());
-    // The last token is computed in any case: the answer begins with its logits.
-    const std::vector<int32_t>& held = session->session->ids;
-    const size_t most = std::min(held.size(), std::max<size_t>(ids.size(), 1) - 1);
-    size_t n_cached = 0;
-    while (n_cached < most && held[n_cached] == ids[n_cached]) ++n_cached;
-    model.cut(*session->session, static_cast<int64_t>(n_cached));
+    const size_t n_cached = keep_beginning(model, *session->session, ids);
     answer(*session, *tokenizer, ids, n_cached, read, callback, user, result);
   });
 }

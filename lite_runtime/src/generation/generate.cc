@@ -15,9 +15,12 @@ bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-}  // namespace
-
-void require_context(const Model& model, int64_t n_kept, size_t n_new) {
+// It has a token, and fits behind the `n_kept` ones that stay in the session.
+void check_prompt(const Model& model, int64_t n_kept, const std::vector<int32_t>& prompt) {
+  if (prompt.empty()) {
+    throw Error(EK_ERR_INVALID_ARGUMENT, "the prompt is empty, expected at least one token");
+  }
+  const size_t n_new = prompt.size();
   const int64_t needed = n_kept + static_cast<int64_t>(n_new);
   if (needed <= model.n_ctx()) return;
   throw Error(EK_ERR_CONTEXT_FULL,
@@ -26,14 +29,22 @@ void require_context(const Model& model, int64_t n_kept, size_t n_new) {
                   std::to_string(model.n_ctx()) + ": shorten it, or open the model with a larger n_ctx");
 }
 
+}  // namespace
+
+size_t keep_beginning(Model& model, Session& session, const std::vector<int32_t>& prompt) {
+  check_prompt(model, 0, prompt);
+  const std::vector<int32_t>& held = session.ids;
+  const auto differs = std::mismatch(prompt.begin(), prompt.end() - 1, held.begin(), held.end()).first;
+  const size_t n_kept = static_cast<size_t>(differs - prompt.begin());
+  model.cut(session, static_cast<int64_t>(n_kept));
+  return n_kept;
+}
+
 Generation generate(Model& model, Session& session, const Tokenizer& tokenizer,
                     const std::vector<int32_t>& prompt, const GenerateOptions& options,
                     const std::function<bool(const std::string&)>& show) {
-  if (prompt.empty()) {
-    throw Error(EK_ERR_INVALID_ARGUMENT, "the prompt is empty, expected at least one token");
-  }
+  check_prompt(model, session.cache.length(), prompt);
   check_sampling(options.sampling);
-  require_context(model, session.cache.length(), prompt.size());
   Generation result;
   std::vector<float> logits(static_cast<size_t>(model.plan().n_vocab));
   std::vector<int32_t> inputs = prompt;

@@ -26,15 +26,16 @@ struct Generation {
   double prefill_seconds = 0, decode_seconds = 0;  // without the time of `show`
 };
 
+// Cuts the session to what `prompt` begins with too, all but its last token, whose logits the answer begins
+// with; gives the number of tokens kept. Throws EK_ERR_INVALID_ARGUMENT for an empty prompt and
+// EK_ERR_CONTEXT_FULL for one that does not fit, with the session as it was.
+size_t keep_beginning(Model& model, Session& session, const std::vector<int32_t>& prompt);
+
 // Appends `prompt` and the answer to the session; the last token alone is not in it, since it was no input.
 // `show` gets the text as it becomes certain, never a part of a character, and returns false to end the
-// answer. Throws EK_ERR_CONTEXT_FULL for a prompt that does not fit, with the session as it was. A cancel
-// ends the answer, or is used up when the answer ends.
+// answer. Throws as keep_beginning does. A cancel ends the answer, or is used up when the answer ends.
 Generation generate(Model& model, Session& session, const Tokenizer& tokenizer,
                     const std::vector<int32_t>& prompt, const GenerateOptions& options,
                     const std::function<bool(const std::string&)>& show);
-
-// Throws EK_ERR_CONTEXT_FULL unless `n_new` tokens fit behind `n_kept`.
-void require_context(const Model& model, int64_t n_kept, size_t n_new);
 
 }  // namespace edge_kit
