@@ -1,6 +1,7 @@
-// Checks and conversions of what callers of the C API give.
+// Checks and conversions of what callers of the C API give and get.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,13 @@ void check_size(const Struct& given, const char* type) {
 
 inline void require_array(const void* array, size_t count, const std::string& name, const char* count_name) {
   require(array != nullptr || count == 0, name + " is NULL with " + count_name + " " + std::to_string(count));
+}
+
+// Gives `count` the number of elements found, and copies them where there is room for all.
+template <typename Elements, typename Element>
+void copy_out(const Elements& found, Element* to, size_t capacity, size_t* count) {
+  *count = found.size();
+  if (found.size() <= capacity) std::copy(found.begin(), found.end(), to);
 }
 
 inline Sampling read_sampling(const ek_sampling& given) {

@@ -1,9 +1,7 @@
 // The calls on sessions.
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "api/arguments.h"
 #include "api/guard.h"
@@ -73,9 +71,7 @@ ek_status ek_session_ids(const ek_session* session, int32_t* ids, size_t capacit
     require(session != nullptr, "session is NULL");
     require(n_ids != nullptr, "n_ids is NULL");
     require_array(ids, capacity, "ids", "capacity");
-    const std::vector<int32_t>& found = session->session->ids;
-    *n_ids = found.size();
-    if (found.size() <= capacity) std::copy(found.begin(), found.end(), ids);
+    copy_out(session->session->ids, ids, capacity, n_ids);
   });
 }
 

@@ -1,5 +1,4 @@
 // The text calls of the C API.
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,8 +39,7 @@ ek_status ek_text_encode(ek_model* model, const char* text, size_t n_bytes, uint
     std::vector<int32_t> found;
     tokenizer_of(model)->encode({text, n_bytes}, (flags & EK_TEXT_BOS) != 0, (flags & EK_TEXT_SPECIAL) != 0,
                                 &found);
-    *n_ids = found.size();
-    if (found.size() <= capacity) std::copy(found.begin(), found.end(), ids);
+    copy_out(found, ids, capacity, n_ids);
   });
 }
 
@@ -52,9 +50,7 @@ ek_status ek_text_decode(ek_model* model, const int32_t* ids, size_t n_ids, int3
     *n_bytes = 0;
     require_array(ids, n_ids, "ids", "n_ids");
     require_array(text, capacity, "text", "capacity");
-    const std::string decoded = tokenizer_of(model)->decode(ids, n_ids, skip_special != 0);
-    *n_bytes = decoded.size();
-    if (decoded.size() <= capacity) std::copy(decoded.begin(), decoded.end(), text);
+    copy_out(tokenizer_of(model)->decode(ids, n_ids, skip_special != 0), text, capacity, n_bytes);
   });
 }
 
@@ -67,9 +63,7 @@ ek_status ek_chat_render(ek_model* model, const ek_message* messages, size_t n_m
     require_array(text, capacity, "text", "capacity");
     const std::vector<ChatMessage> found = read_messages(messages, n_messages);
     const ChatFormat format = read_chat_format(bundle_of(model->core->file()));
-    const std::string rendered = format.render(found, add_generation_prompt != 0);
-    *n_bytes = rendered.size();
-    if (rendered.size() <= capacity) std::copy(rendered.begin(), rendered.end(), text);
+    copy_out(format.render(found, add_generation_prompt != 0), text, capacity, n_bytes);
   });
 }
 
