@@ -60,6 +60,7 @@ class Model {
   std::unique_ptr<Session> fork(const Session& session);
   void cut(Session& session, int64_t length);
   void release(std::unique_ptr<Session> session);
+  // See ek_session_save and ek_session_restore.
   void save(const Session& session, const std::string& path);
   std::unique_ptr<Session> restore(const std::string& path);
 
