@@ -51,9 +51,7 @@ class Tokenizer {
 
   std::string_view token_bytes(int64_t id) const { return parts_.vocabulary.bytes(id); }
   bool is_special(int64_t id) const;
-  int32_t find(const std::string& token) const { return parts_.vocabulary.find(token); }  // or kNoToken
-  int32_t bos() const { return parts_.bos; }                                              // or kNoToken
-  int32_t eos() const { return parts_.eos; }
+  int32_t eos() const { return parts_.eos; }  // or kNoToken
 
  private:
   using Piece = void (Tokenizer::*)(std::string_view text, bool special, std::vector<int32_t>* ids) const;
