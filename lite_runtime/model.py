@@ -17,7 +17,6 @@ from .errors import FileFormatError, UsageError, file_path, whole_number
 from .session import Session
 from .text import Text
 
-MAX_DEFAULT_CONTEXT = 32768
 KV_DTYPES = ("f16", "int8")  # of the cache in int8 mode, default first
 
 
@@ -108,7 +107,7 @@ class Model:
         options = _native.Options(
             struct_size=ctypes.sizeof(_native.Options),
             n_threads=n_threads or 0,
-            n_ctx=n_ctx or self._default_context(),
+            n_ctx=n_ctx or 0,
             mode=_native.MODES[mode],
             isa=None if isa is None else isa.encode(),
             kv_dtype=_native.KV_DTYPES[kv_dtype],
@@ -125,13 +124,6 @@ class Model:
             except BaseException:
                 self.close()
                 raise
-
-    def _default_context(self) -> int:
-        for source in (self.config, self.manifest):
-            limit = source.get("max_position_embeddings")
-            if type(limit) is int and limit > 0:  # true is no number
-                return min(limit, MAX_DEFAULT_CONTEXT)
-        return MAX_DEFAULT_CONTEXT
 
     def _read_info(self) -> ModelInfo:
         info = _native.ModelInfo(struct_size=ctypes.sizeof(_native.ModelInfo))

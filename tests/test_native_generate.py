@@ -160,18 +160,6 @@ def test_wrong_values_in_the_files_are_named(demo_nb, tmp_path, config, message)
         assert len(native) == 0
 
 
-def test_the_default_context_is_the_models(demo, demo_nb, tmp_path):
-    def default_context(path) -> int:
-        with NativeModel(path) as native:
-            info = _native.ModelInfo(struct_size=ctypes.sizeof(_native.ModelInfo))
-            _native.check(native.library.ek_model_get_info(native.model, ctypes.byref(info)))
-            return info.n_ctx
-
-    assert default_context(demo_nb) == demo.info.n_ctx < 32768
-    config = {**demo.config, "max_position_embeddings": 100_000}
-    assert default_context(with_files(demo_nb, tmp_path / "long.nb", config=config)) == 32768
-
-
 def test_arguments_are_checked_before_the_first_step(native):
     for options, message in (
         ({"max_new_tokens": -1}, "max_new_tokens is -1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import lite_runtime
+from edge_kit.nb.bundle import write_bundle
 from edge_kit.nb.reader import NbFile
 from lite_runtime import machine
 from lite_runtime.errors import (
@@ -156,17 +158,19 @@ def test_what_load_refuses(native_library, tiny_nb, tmp_path):
         lite_runtime.load(cut)
 
 
-def test_default_context_is_the_models_own_up_to_32768(tiny, bare_nb, monkeypatch):
-    assert tiny.info.n_ctx == tiny.config["max_position_embeddings"] == 2048
-    with lite_runtime.load(bare_nb) as model:
-        assert model.info.n_ctx == 32768
-        for config, manifest, expected in [
-            ({"max_position_embeddings": 131072}, {}, 32768),
-            ({}, {"max_position_embeddings": 512}, 512),
-        ]:
-            monkeypatch.setattr(model, "config", config)
-            monkeypatch.setattr(model, "manifest", manifest)
-            assert model._default_context() == expected
+@pytest.mark.parametrize(
+    "config, manifest, expected",
+    [(None, None, 32768), (131072, None, 32768), (None, 512, 512), (256, 512, 256), (0, 512, 512), (True, 9, 9)],
+)
+def test_default_context_is_the_models_own_up_to_32768(config, manifest, expected, bare_nb, tmp_path):
+    path = tmp_path / "model.nb"
+    shutil.copy(bare_nb, path)
+    limits = {"config.json": config, "manifest.json": manifest}
+    write_bundle(
+        path, {name: json.dumps({"max_position_embeddings": limit}).encode() for name, limit in limits.items()}
+    )
+    with lite_runtime.load(path) as model:
+        assert model.info.n_ctx == expected
 
 
 def test_context_full_names_both_numbers_and_changes_nothing(tiny_nb):

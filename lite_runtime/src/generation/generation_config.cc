@@ -1,6 +1,5 @@
 #include "generation/generation_config.h"
 
-#include <algorithm>
 #include <string>
 
 #include "text/bpe.h"
@@ -90,8 +89,9 @@ GenerationConfig read_generation_config(const Bundle& bundle, int32_t eos) {
 int64_t read_context_limit(const Bundle& bundle) {
   for (const char* name : {kModel, kManifest}) {
     const ConfigFile file(bundle, name);
-    const Json& limit = file["max_position_embeddings"];
-    if (limit.is_number()) return std::max<int64_t>(limit.integer("max_position_embeddings"), 0);
+    const Json& value = file["max_position_embeddings"];
+    const int64_t limit = value.is_number() ? value.integer("max_position_embeddings") : 0;
+    if (limit > 0) return limit;
   }
   return 0;
 }
