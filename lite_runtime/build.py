@@ -84,6 +84,9 @@ class Compiler:
         flags = read_isa_flags(self.arch)
         if self.is_zig:
             flags = {name: [zig_flag(flag, self.is_macos) for flag in own] for name, own in flags.items()}
+            for own in flags.values():
+                if "-mavx512f" in own:  # its oldest CPU has no 512-bit registers
+                    own.append("-mevex512")
         return flags
 
     def static_runtime_flags(self) -> list[str]:
@@ -199,9 +202,6 @@ class Build:
             self.flags += ["-g0", "-ffunction-sections", "-fdata-sections", f"-ffile-prefix-map={ROOT}=."]
         if slim and compiler.is_zig and compiler.is_macos:  # see src/api/new_delete.cc
             self.flags.append("-fvisibility-global-new-delete=force-hidden")
-        for flags in self.isa_flags.values():
-            if compiler.is_zig and "-mavx512f" in flags:  # its oldest CPU has no 512-bit registers
-                flags.append("-mevex512")
 
     def default_out(self) -> Path:
         return PACKAGE if self.variant == "release" else self.directory
