@@ -105,7 +105,7 @@ def render(found: dict, with_tensors: bool = False) -> str:
 
 
 def describe_chat_format(found) -> str:
-    """Whether the manifest's `chat_format` lets the native core render messages; None if it is not there."""
+    """In words: whether the native core can render messages by a manifest's `chat_format`, None for none."""
     if found is None:
         return "none"
     if not isinstance(found, dict) or found.get("status") not in ("reduced", "not_reduced"):
