@@ -37,12 +37,6 @@ class Result(ctypes.Structure):
     ]
 
 
-class Message(ctypes.Structure):
-    """ek_message."""
-
-    _fields_ = [("role", ctypes.c_char_p), ("content", ctypes.c_char_p)]
-
-
 class NativeModel:
     """One `.nb` file and one session of it. Close it, or use it as a context manager."""
 
@@ -72,9 +66,8 @@ class NativeModel:
 
     def chat(self, messages, on_text=None, **options):
         """The same for messages, dicts with "role" and "content"."""
-        array = (Message * len(messages))(
-            *(Message(message["role"].encode(), message["content"].encode()) for message in messages)
-        )
+        pairs = [(message["role"].encode(), message["content"].encode()) for message in messages]
+        array = (_native.Message * len(pairs))(*pairs)
         return self._answer(self.library.ek_chat, [array, len(messages)], on_text, **options)
 
     def _answer(self, function, prompt, on_text, max_new_tokens=0, sampling=None, stops=()):
