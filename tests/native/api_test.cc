@@ -1,5 +1,4 @@
 // The C API as a program in C would use and misuse it.
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "api/handles.h"
+#include "api_cases.h"
 #include "edge_kit.h"
 #include "test.h"
 #include "toy_model.h"
@@ -31,12 +31,6 @@ ek_session* new_session(ek_model* model) {
   ek_session* session = nullptr;
   CHECK(ek_session_create(model, &session) == EK_OK);
   return session;
-}
-
-bool says(ek_status status, ek_status expected, const std::string& part) {
-  const bool ok = status == expected && std::string(ek_last_error()).find(part) != std::string::npos;
-  if (!ok) std::printf("  got status %d, \"%s\"\n", status, ek_last_error());
-  return ok;
 }
 
 bool invalid(ek_status status, const std::string& part) {

@@ -1,12 +1,12 @@
 // Generation by the C API on a small decoder with a tokenizer of bytes.
 #include <atomic>
 #include <cmath>
-#include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "api/handles.h"
+#include "api_cases.h"
 #include "edge_kit.h"
 #include "generation/generation_config.h"
 #include "generation/stop_matcher.h"
@@ -21,12 +21,6 @@ namespace {
 
 constexpr char kPrompt[] = "hello there";
 constexpr size_t kPromptBytes = sizeof kPrompt - 1;
-
-bool says(ek_status status, ek_status expected, const std::string& part) {
-  const bool ok = status == expected && std::string(ek_last_error()).find(part) != std::string::npos;
-  if (!ok) std::printf("  got status %d, \"%s\"\n", status, ek_last_error());
-  return ok;
-}
 
 // One session of a model whose file has these besides the tokenizer.
 class Toy {

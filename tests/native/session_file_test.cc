@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "api/handles.h"
+#include "api_cases.h"
 #include "io/xxh64.h"
 #include "plan/fingerprint.h"
 #include "session_cases.h"
@@ -253,12 +254,6 @@ TEST(fingerprints) {
   seen.push_back(fingerprint(plan));
   std::sort(seen.begin(), seen.end());
   CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
-}
-
-bool says(ek_status status, ek_status expected, const std::string& part) {
-  const bool ok = status == expected && std::string(ek_last_error()).find(part) != std::string::npos;
-  if (!ok) std::printf("  got status %d, \"%s\"\n", status, ek_last_error());
-  return ok;
 }
 
 TEST(c_api) {
