@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import edge_kit
-from lite_runtime import build
+from lite_runtime import _native, build
 
 BUILD = Path(build.__file__)
 
@@ -60,7 +60,7 @@ def test_builds_with_each_files_own_flags(tree):
     done = run_build(tree)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(library_of(tree))
-    assert ctypes.CDLL(str(library_of(tree))).ek_abi_version() == 1
+    assert ctypes.CDLL(str(library_of(tree))).ek_abi_version() == _native.ABI_VERSION
 
 
 def test_second_build_does_nothing(tree):
@@ -120,7 +120,7 @@ def test_native_tests_are_run_and_a_failure_is_named(tree):
     tests = tree.parent / "tests" / "native"
     tests.mkdir(parents=True)
     (tests / "good_test.cc").write_text(
-        '#include "edge_kit.h"\nint main() { return ek_abi_version() != 1; }\n'
+        '#include "edge_kit.h"\nint main() { return ek_abi_version() != EK_ABI_VERSION; }\n'
     )
     assert run_build(tree, "run-tests").returncode == 0
     (tests / "bad_test.cc").write_text("int main() { return 3; }\n")
