@@ -28,7 +28,6 @@ ABI_VERSION = 2
 MODES = {"int8": 0, "exact": 1}
 KV_DTYPES = {None: 0, "f16": 1, "int8": 2}  # None: the mode's
 LOGITS = {"none": 0, "last": 1, "all": 2}
-TEXT_FLAGS = {"bos": 1, "special": 2}
 STEP_KINDS = (
     "other",
     "embedding",
@@ -119,10 +118,6 @@ class ProfileEntry(ctypes.Structure):
     ]
 
 
-class Message(ctypes.Structure):
-    _fields_ = [("role", ctypes.c_char_p), ("content", ctypes.c_char_p)]
-
-
 _pointer = ctypes.c_void_p
 _out_pointer = ctypes.POINTER(ctypes.c_void_p)
 
@@ -171,49 +166,6 @@ _SIGNATURES = {
         [_pointer, ctypes.POINTER(ProfileEntry), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)],
     ),
     "ek_model_profile_stop": ("status", [_pointer]),
-    "ek_text_encode": (
-        "status",
-        [
-            _pointer,
-            ctypes.c_char_p,
-            ctypes.c_size_t,
-            ctypes.c_uint32,
-            _pointer,
-            ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t),
-        ],
-    ),
-    "ek_text_decode": (
-        "status",
-        [
-            _pointer,
-            _pointer,
-            ctypes.c_size_t,
-            ctypes.c_int32,
-            _pointer,
-            ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t),
-        ],
-    ),
-    "ek_chat_render": (
-        "status",
-        [
-            _pointer,
-            ctypes.POINTER(Message),
-            ctypes.c_size_t,
-            ctypes.c_int32,
-            _pointer,
-            ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t),
-        ],
-    ),
-    "ek_text_stream_create": ("status", [_pointer, _out_pointer]),
-    "ek_text_stream_free": (None, [_pointer]),
-    "ek_text_stream_add": (
-        "status",
-        [_pointer, ctypes.c_int32, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_size_t)],
-    ),
-    "ek_text_stream_reset": ("status", [_pointer]),
     "ek_isa_name": (ctypes.c_char_p, [ctypes.c_int32]),
 }
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 
+import native_api
+
 from lite_runtime import _native
 
 
 class NativeText:
-    """The tokenizer of one `.nb` file in the native core. Close it, or use it as a context manager."""
+    """The tokenizer of one `.nb` file in the native core. Use it as a context manager."""
 
     def __init__(self, path):
-        self._library = _native.library()
+        self._library = native_api.library()
         self._model = ctypes.c_void_p()
         _native.check(self._library.ek_model_open(str(path).encode(), None, ctypes.byref(self._model)))
 
@@ -24,7 +26,7 @@ class NativeText:
     def encode(self, text, bos: bool = False, special: bool = True) -> list:
         """Token ids of a text, or of bytes that may be no UTF-8."""
         data = text.encode("utf-8") if isinstance(text, str) else text
-        flags = _native.TEXT_FLAGS["bos"] * bos + _native.TEXT_FLAGS["special"] * special
+        flags = native_api.BOS * bos + native_api.SPECIAL * special
         room = 3 * len(data) + 1
         ids, count = (ctypes.c_int32 * room)(), ctypes.c_size_t()
         _native.check(
@@ -46,7 +48,7 @@ class NativeText:
 
     def render(self, messages, add_generation_prompt: bool = True) -> str:
         """The text of messages, dicts with "role" and "content" (str, or bytes that may be no UTF-8)."""
-        array, count = (_native.Message * len(messages))(), ctypes.c_size_t()
+        array, count = (native_api.Message * len(messages))(), ctypes.c_size_t()
         for entry, message in zip(array, messages):
             content = message["content"]
             entry.role = message["role"].encode("utf-8")
