@@ -171,7 +171,8 @@ EK_API int64_t ek_session_length(const ek_session* session);
 EK_API ek_status ek_session_cut(ek_session* session, int64_t length);
 /* A second session with the same cache content; full blocks are shared. */
 EK_API ek_status ek_session_fork(const ek_session* session, ek_session** fork);
-/* Makes the running or the next forward of the session return EK_ERR_CANCELLED. Any thread. */
+/* Makes the running or the next ek_forward of the session return EK_ERR_CANCELLED; ek_generate and ek_chat
+ * return EK_OK with EK_FINISH_CANCELLED. An answer that ends by itself meanwhile uses it up. Any thread. */
 EK_API void ek_session_cancel(ek_session* session);
 
 /* The token ids in the cache. `n_ids` receives their number, the session's length; with less room (capacity
