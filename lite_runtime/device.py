@@ -117,11 +117,10 @@ def throttle_bits() -> int | str | None:
 
 def swap(root="/") -> Swap | None:
     """Swap of the system; None where the system does not tell."""
-    lines = read(Path(root, "proc/meminfo")).splitlines()
-    amounts = dict(line.split(":", 1) for line in lines if ":" in line)
+    amounts = sizes(Path(root, "proc/meminfo"))
     if "SwapTotal" not in amounts or "SwapFree" not in amounts:
         return None
-    total, free = (int(amounts[name].split()[0]) * 1024 for name in ("SwapTotal", "SwapFree"))
+    total, free = amounts["SwapTotal"], amounts["SwapFree"]
     rows = [line.split() for line in read(Path(root, "proc/swaps")).splitlines()[1:]]
     return Swap(total, total - free, tuple(row[0] for row in rows if row))
 
@@ -195,6 +194,17 @@ def _swap_finding(root) -> Finding | None:
         "'sudo swapoff -a && sudo swapon -a' empties it"
     )
     return Finding("swap", text, advice if found.used > _MUCH_SWAP else "")
+
+
+def sizes(path) -> dict:
+    """Name -> bytes of a file with lines such as "MemTotal:  1893000 kB"."""
+    found = {}
+    for line in read(path).splitlines():
+        name, _, amount = line.partition(":")
+        words = amount.split()
+        if words[1:] == ["kB"] and words[0].isdigit():
+            found[name] = int(words[0]) * 1024
+    return found
 
 
 def read(path) -> str:

@@ -29,23 +29,26 @@ def available_memory() -> int | None:
     """Bytes that a new process can use without swapping: page cache counts, a container's limit holds."""
     if sys.platform == "darwin":
         return _sysctl_int("hw.memsize")
-    amounts = [_meminfo("MemAvailable"), _cgroup_available()]
+    amounts = [device.sizes("/proc/meminfo").get("MemAvailable"), _cgroup_available()]
     return min((amount for amount in amounts if amount is not None), default=None)
 
 
 def total_memory() -> int | None:
     """Bytes of memory in the machine."""
-    return _sysctl_int("hw.memsize") if sys.platform == "darwin" else _meminfo("MemTotal")
+    if sys.platform == "darwin":
+        return _sysctl_int("hw.memsize")
+    return device.sizes("/proc/meminfo").get("MemTotal")
 
 
 def rss() -> int | None:
     """Resident size of this process in bytes, mapped files included; None where the system does not tell."""
-    return _status("VmRSS")
+    return device.sizes("/proc/self/status").get("VmRSS")
 
 
 def peak_rss() -> int:
     """Largest resident size of this process so far, in bytes."""
-    peak = _status("VmHWM")  # ru_maxrss would count what the parent held before exec
+    # ru_maxrss would count what the parent held before exec.
+    peak = device.sizes("/proc/self/status").get("VmHWM")
     if peak is not None:
         return peak
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -116,20 +119,6 @@ def share_of_cores(cpu_seconds: float, seconds: float) -> float:
     cores = os.cpu_count() or 1
     unsure = _UNSURE_TICKS * cores / os.sysconf("SC_CLK_TCK")
     return max(0.0, cpu_seconds - unsure) / (cores * seconds)
-
-
-def _status(name: str) -> int | None:
-    for line in device.read("/proc/self/status").splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-def _meminfo(name: str) -> int | None:
-    for line in device.read("/proc/meminfo").splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1]) * 1024
-    return None
 
 
 def _cgroup_available() -> int | None:
