@@ -319,9 +319,8 @@ class Build:
             return self._run_all(programs, _sanitizer_prefix(self.sanitize), {}, self.variant)
         failed = 0
         for cpu, path in QEMU_CPUS.items():
-            prefix = ["qemu-aarch64", "-L", f"/usr/{self.compiler.triple}", "-cpu", cpu]
             environment = {"EDGE_KIT_EXPECTED_PATH": path, "EDGE_KIT_EMULATED": "1"}
-            failed += self._run_all(programs, prefix, environment, cpu)
+            failed += self._run_all(programs, qemu_command(cpu), environment, cpu)
             programs = [program for program in programs if program.name in PATH_TESTS]
         return failed
 
@@ -349,6 +348,11 @@ def _sanitizer_prefix(sanitize: str) -> list[str]:
         if subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0:
             return ["setarch", "-R"]
     return []
+
+
+def qemu_command(cpu: str) -> list[str]:
+    """What stands before a program of QEMU_COMPILER to run it as one of QEMU_CPUS."""
+    return ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", cpu]
 
 
 def qemu_compiler() -> Compiler:

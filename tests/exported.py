@@ -16,7 +16,7 @@ MODELS = ROOT / "build" / "test-models"
 def _exporter_digest() -> str:
     """Of all sources that shape an exported file: a model of older sources is never taken."""
     digest = hashlib.sha256()
-    for folder in ("edge_kit", "export", "targets"):
+    for folder in ("edge_kit", "export", "lite_runtime", "targets"):
         for source in sorted((ROOT / folder).rglob("*.py")):
             digest.update(str(source.relative_to(ROOT)).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:12]

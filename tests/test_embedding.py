@@ -194,10 +194,9 @@ def arm_examples(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("cpu", build.QEMU_CPUS)
 def test_c_answers_on_every_arm_path(arm_examples, demo_nb, answer, cpu):
-    qemu = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", cpu]
-    assert run(*qemu, arm_examples / "ask", demo_nb, QUESTION).stdout == answer + "\n"
+    assert run(*build.qemu_command(cpu), arm_examples / "ask", demo_nb, QUESTION).stdout == answer + "\n"
 
 
 def test_cpp_answers_on_arm(arm_examples, demo_nb, answer):
-    qemu = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "max,sve=off"]
+    qemu = build.qemu_command(list(build.QEMU_CPUS)[-1])
     assert run(*qemu, arm_examples / "chat", demo_nb, stdin=QUESTION + "\n").stdout == answer

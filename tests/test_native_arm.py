@@ -3,82 +3,46 @@ says when it cannot run them."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+from arm_instructions import instructions, misplaced
 
 from lite_runtime import build
 
 BUILD_PY = build.PACKAGE / "build.py"
-needs_gcc = pytest.mark.skipif(
-    not shutil.which(build.QEMU_COMPILER), reason="needs g++-aarch64-linux-gnu"
-)
-
-# Instructions beyond ARMv8.0 -> the words that name the files and functions which may hold them.
-EXTENSIONS = {
-    r"[su]dot": "dotprod|i8mm",
-    r"([su]|us)mmla|usdot|sudot": "i8mm",
-    # Atomics, rounding multiplication, complex numbers, bfloat16: compilers choose these by themselves.
-    r"(ld|st)(add|set|clr|eor|[su]max|[su]min)[alhb]*|swp[alhb]*|casp?[alhb]*|ldapr[hb]?": "nowhere",
-    r"sqrdml[as]h|fcmla|fcadd|bf(dot|mmla|mlal[bt]|cvtn?2?)": "nowhere",
-}
-
-
-def instructions(path) -> dict:
-    """Function -> mnemonics of one object file."""
-    listing = subprocess.run(
-        ["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    functions: dict = {}
-    for line in listing.splitlines():
-        heading = re.fullmatch(r"[0-9a-f]+ <(.+)>:", line)
-        if heading:
-            found = functions.setdefault(heading[1], set())
-        elif "\t" in line:
-            found.add(line.split("\t")[1].strip())
-    return functions
-
-
-def misplaced(file_name: str, functions: dict) -> list:
-    """What stands where it must not: "file function instruction"."""
-    return [
-        f"{file_name} {function} {mnemonic}"
-        for function, mnemonics in functions.items()
-        for mnemonic in sorted(mnemonics)
-        for extension, words in EXTENSIONS.items()
-        if re.fullmatch(extension, mnemonic) and not re.search(words, f"{file_name} {function}")
-    ]
+def need_compiler():
+    if not shutil.which(build.QEMU_COMPILER):
+        pytest.skip("needs g++-aarch64-linux-gnu")
 
 
 @pytest.fixture(scope="module")
 def objects() -> dict:
     """File name -> its functions, of the whole library for aarch64 Linux."""
+    need_compiler()
     arm = build.Build(build.Compiler([build.QEMU_COMPILER]))
     with arm.lock():
         return {path.stem: instructions(path) for path in arm.objects()}
 
 
-@needs_gcc
+@pytest.mark.arm
 def test_no_instruction_outside_the_files_of_its_path(objects):
     assert [place for name, functions in objects.items() for place in misplaced(name, functions)] == []
 
 
-@needs_gcc
+@pytest.mark.arm
 def test_each_path_has_its_instructions(objects):
     used = {name: set().union(*objects[name].values()) for name in ("neon", "neon_dotprod", "neon_i8mm")}
     assert {"smull", "smlal2", "sadalp"} <= used["neon"]
     assert "sdot" in used["neon_dotprod"] and "smmla" in used["neon_i8mm"]
 
 
-@needs_gcc
+@pytest.mark.arm
 @pytest.mark.parametrize("flags_of", ["neon_dotprod.cc", "neon_i8mm.cc"])
 def test_a_file_built_with_the_flags_of_another_is_found(tmp_path, flags_of):
+    need_compiler()
     arm, output = build.Build(build.Compiler([build.QEMU_COMPILER])), tmp_path / "reference.o"
     source = build.SOURCES / "kernels" / "reference.cc"
     command = arm.compiler.command + arm.flags + arm.isa_flags[flags_of]

@@ -99,6 +99,7 @@ def test_needs_are_those_of_the_runtime(tiny_nb, native_library, monkeypatch):
 def test_command_for_a_pi(tiny_nb, native_library, capsys):
     assert main(["plan", str(tiny_nb), "--target", "rpi4", "--ram", "2G", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
+    assert (report["threads"], report["isa_levels"]) == (4, ["neon", "scalar"])
     assert report["fits"] and report["target"] == "rpi4" and report["read_bandwidth"] == [3.4e9, 5e9]
     assert [(row["ram"], row["kv_dtype"], row["n_ctx"]) for row in report["plans"]] == [
         (2 << 30, "f16", 2048),
@@ -113,6 +114,7 @@ def test_table_and_status(tiny_nb, native_library, capsys):
     text = capsys.readouterr().out
     assert [line.split()[0] for line in text.splitlines() if " f16 " in line] == ["2", "4", "8", "16"]
     assert "at 10.2 GB/s (reported by others, not measured here)" in text
+    assert "4 threads, the best kernel path of neon-dotprod, neon, scalar\n" in text
     assert main(["plan", str(tiny_nb), "--target", "rpi5", "--ram", "128M"]) == 1
     text = capsys.readouterr().out
     assert len(re.findall(r"does not fit: \d+ MB", text)) == 2 and "MB short at 1024 tokens" in text

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from arm_instructions import instructions, misplaced
 
 from edge_kit import targets
 from edge_kit.packaging import check, trial, wheels
@@ -42,6 +43,15 @@ def built(compiler) -> dict:
     shutil.rmtree(out, ignore_errors=True)
     found = {target.wheel_tag: target for target in wheels.platforms(targets.names())}
     return {tag: (wheels.build_wheel(target, out), target) for tag, target in found.items()}
+
+
+@pytest.mark.arm
+def test_no_instruction_of_a_wheel_outside_the_files_of_its_path(built):
+    if not shutil.which("aarch64-linux-gnu-objdump"):
+        pytest.skip("needs binutils-aarch64-linux-gnu")
+    objects = sorted((ROOT / "build" / "native" / "aarch64-linux-slim" / "obj").rglob("*.o"))
+    assert {"neon", "neon_dotprod", "neon_i8mm", "reference"} <= {path.stem for path in objects}
+    assert [place for path in objects for place in misplaced(path.stem, instructions(path))] == []
 
 
 @pytest.fixture

@@ -73,6 +73,8 @@ def run(args) -> int:
         "file": args.file,
         "target": target.name,
         **{name: value for name, value in asdict(needs).items() if name != "target"},
+        "threads": target.threads,
+        "isa_levels": target.isa_levels,
         "process_bytes": plan.PROCESS_BYTES,
         "system_bytes": memory.system_bytes,
         "read_bandwidth": rates,
@@ -97,6 +99,7 @@ def _lines(args, target, needs, rates, fits) -> list:
     titles = ("tokens/s at 0", f"at {least}", "at the most")
     lines = [
         f"{args.file} on {target.name}, {target.description}",
+        f"runs on          {_threads(target)}, the best kernel path of {', '.join(target.isa_levels)}",
         f"before the cache {_megabytes(sum(size for _, size in taken))}: "
         + ", ".join(f"{name} {_megabytes(size)}" for name, size in taken),
         f"read per token   {_megabytes(needs.parameter_bytes_per_token)} of weights and "
@@ -126,6 +129,13 @@ def _lines(args, target, needs, rates, fits) -> list:
     if not any(fit.fits for fit in fits):
         lines.append("It does not fit: take a device with more memory, or a smaller model.")
     return lines
+
+
+def _threads(target) -> str:
+    from edge_kit.targets.target import PERFORMANCE_CORES
+
+    count = target.threads
+    return "a thread per core of the fastest kind" if count == PERFORMANCE_CORES else f"{count} threads"
 
 
 def _megabytes(size: int) -> str:

@@ -87,6 +87,8 @@ def _check_elf(found) -> list:
     if young:
         newest = ".".join(map(str, _NEWEST_GLIBC))
         problems.append(f"the library needs {_some(young)}, expected GLIBC_{newest} at most")
+    if found.soname != "libedge_kit.so":
+        problems.append(f"the library's soname is '{found.soname}', expected libedge_kit.so")
     if found.has_text_relocations:
         problems.append("the library is not relocatable: it has text relocations")
     if not found.is_stripped:

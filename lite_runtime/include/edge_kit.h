@@ -6,7 +6,7 @@
  * Who owns what
  *   - What *_open, *_create, *_fork and *_restore give belongs to the caller, who frees it with the call of
  *     its kind: ek_model_close, ek_session_free, ek_text_stream_free. NULL is fine there. Sessions are freed
- *     before their model; calls on a session whose model was closed fail.
+ *     before their model; what computes or changes a session whose model was closed fails.
  *   - What is passed in is borrowed for the call, except the region of ek_model_open_memory, which must
  *     outlive the model.
  *   - Texts and arrays go into memory of the caller. Pointers that a call gives back say how long they live.
@@ -28,11 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(_WIN32)
-#define EK_API __declspec(dllexport)
-#else
 #define EK_API __attribute__((visibility("default")))
-#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -156,10 +152,13 @@ typedef struct ek_message {
 EK_API uint32_t ek_abi_version(void);
 EK_API const char* ek_version(void);
 EK_API const char* ek_last_error(void);
+/* Names of the kernel paths this CPU can run, best first; NULL past the end. Static storage. */
+EK_API const char* ek_isa_name(int32_t index);
 
 EK_API ek_status ek_model_open(const char* path, const ek_options* options, ek_model** model);
 /* The region is borrowed and must outlive the model. */
-EK_API ek_status ek_model_open_memory(const void* data, size_t size, const ek_options* options, ek_model** model);
+EK_API ek_status ek_model_open_memory(const void* data, size_t size, const ek_options* options,
+                                      ek_model** model);
 EK_API void ek_model_close(ek_model* model);
 EK_API ek_status ek_model_get_info(const ek_model* model, ek_model_info* info);
 
@@ -194,15 +193,16 @@ EK_API ek_status ek_forward(ek_model* model, const ek_segment* segments, size_t 
 
 /* Draws a token from logits [n_vocab]. `history` [n_history] feeds the repetition penalty. The random number
  * depends on (seed, position) alone. */
-EK_API ek_status ek_sample(const float* logits, int64_t n_vocab, const ek_sampling* sampling, const int32_t* history,
-                           int64_t n_history, uint64_t position, int32_t* token);
+EK_API ek_status ek_sample(const float* logits, int64_t n_vocab, const ek_sampling* sampling,
+                           const int32_t* history, int64_t n_history, uint64_t position, int32_t* token);
 
 /* Reads at least 1 GB of the mapped file (a smaller one again and again) with the model's threads; bytes per
  * second. The first call looks for the best of all loop variants, over 9 GB on x86-64; later ones use that. */
 EK_API ek_status ek_model_read_bandwidth(ek_model* model, double* bytes_per_second);
 
 /* The same over memory of the caller: at least 4096 bytes a thread, better 1 GB. n_threads 0 = the default. */
-EK_API ek_status ek_read_bandwidth(const void* data, size_t size, int32_t n_threads, double* bytes_per_second);
+EK_API ek_status ek_read_bandwidth(const void* data, size_t size, int32_t n_threads,
+                                   double* bytes_per_second);
 
 /* Int8 multiply-adds per second that a kernel path can do on n_threads at most: its multiplication over
  * registers alone, for 30 ms or more. isa NULL = EDGE_KIT_ISA, else the best; n_threads 0 = the default. */
@@ -298,9 +298,6 @@ EK_API ek_status ek_generate(ek_session* session, const char* prompt, size_t n_b
 EK_API ek_status ek_chat(ek_session* session, const ek_message* messages, size_t n_messages,
                          const ek_generate_options* options, ek_text_callback callback, void* user,
                          ek_generation* result);
-
-/* Names of the kernel paths this CPU can run, best first; NULL past the end. Static storage. */
-EK_API const char* ek_isa_name(int32_t index);
 
 #ifdef __cplusplus
 }

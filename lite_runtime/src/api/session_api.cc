@@ -68,8 +68,9 @@ void ek_session_cancel(ek_session* session) {
 
 ek_status ek_session_ids(const ek_session* session, int32_t* ids, size_t capacity, size_t* n_ids) {
   return guarded([&] {
-    require(session != nullptr, "session is NULL");
     require(n_ids != nullptr, "n_ids is NULL");
+    *n_ids = 0;
+    require(session != nullptr, "session is NULL");
     require_array(ids, capacity, "ids", "capacity");
     copy_out(session->session->ids, ids, capacity, n_ids);
   });
