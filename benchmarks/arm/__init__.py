@@ -1,0 +1,1 @@
+"""What `arm_kernels.py` is made of: programs that are counted, the counter, the simulation."""

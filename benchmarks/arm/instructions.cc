@@ -4,9 +4,9 @@
 // count: the number as text. trace: pairs of 64-bit words for each block of instructions executed, in order:
 // its address and its number of instructions.
 //
-// Debian ships no qemu-plugin.h, so what is used of it is declared here: names and types as QEMU documents its
-// plugin interface (docs/devel/tcg-plugins), unchanged from version 1 (QEMU 4.2) on. PLUGIN_VERSION is the
-// interface's version that the qemu at hand accepts.
+// Debian ships no qemu-plugin.h, so what is used of it is declared here: names and types as QEMU documents
+// its plugin interface (docs/devel/tcg-plugins), unchanged from version 1 on. PLUGIN_VERSION is the interface's
+// version that the qemu at hand accepts.
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -62,7 +62,8 @@ void at_exit(PluginId, void*) {
 // The value of `key=value` in a copy that lives as long as the process, null for another key.
 const char* value_of(const char* argument, const char* key) {
   const size_t length = std::strlen(key);
-  return std::strncmp(argument, key, length) == 0 && argument[length] == '=' ? strdup(argument + length + 1) : nullptr;
+  const bool found = std::strncmp(argument, key, length) == 0 && argument[length] == '=';
+  return found ? strdup(argument + length + 1) : nullptr;
 }
 
 }  // namespace

@@ -23,8 +23,9 @@ ggml_tensor* product(ggml_context* context, int64_t rows, int64_t n, int64_t k) 
 // Where the weights go. The device is asked with the operation whose weights lie in a buffer of that type.
 ggml_backend_buffer_type_t weight_buffer_type(ggml_backend_dev_t device, int64_t rows, int64_t n, int64_t k) {
   using ExtraTypes = ggml_backend_buffer_type_t* (*)(ggml_backend_dev_t);
+  ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(device);
   const auto extra_types = reinterpret_cast<ExtraTypes>(
-      ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
+      ggml_backend_reg_get_proc_address(registry, "ggml_backend_dev_get_extra_bufts"));
   ggml_backend_buffer_type_t found = nullptr;
   for (auto* type = extra_types ? extra_types(device) : nullptr; type && *type && !found; ++type) {
     ggml_context* context = ggml_init({16 * ggml_tensor_overhead(), nullptr, true});
@@ -51,7 +52,8 @@ int main(int argc, char** argv) {
   ggml_tensor *w = y->src[0], *x = y->src[1];
   ggml_cgraph* graph = ggml_new_graph(context);
   ggml_build_forward_expand(graph, y);
-  ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(type, ggml_backend_buft_get_alloc_size(type, w));
+  const size_t weight_bytes = ggml_backend_buft_get_alloc_size(type, w);
+  ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(type, weight_bytes);
   ggml_backend_tensor_alloc(buffer, w, ggml_backend_buffer_get_base(buffer));
   ggml_backend_alloc_ctx_tensors(context, backend);  // the others
 

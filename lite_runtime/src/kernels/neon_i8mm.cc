@@ -1,7 +1,7 @@
-// NEON with the matrix instructions of ARMv8.6: smmla multiplies two rows by two outputs, eight inputs each. A
-// panel's weights are reordered once for all rows that meet it, its rows once for the tiles that are taken
-// together; the sums stay pairs by pairs up to a tile's last panel. A few rows are bound by memory and take the
-// dot products.
+// NEON with the matrix instructions of ARMv8.6: smmla multiplies two rows by two outputs, eight inputs each.
+// A panel's weights are reordered once for all rows that meet it, its rows once for the tiles that are taken
+// together; the sums stay pairs by pairs up to a tile's last panel. A few rows are bound by memory and take
+// the dot products.
 #if defined(__aarch64__)
 
 #include "paths.h"
@@ -62,7 +62,8 @@ void exchange_halves(float32x4_t* a, float32x4_t* b) {
 
 // P pairs of rows from `row` on by the eight outputs from `output` on.
 template <int P>
-void multiply_pairs(Panel& panel, const PairedRows& paired, const int8_t* weights, int64_t row, int64_t output) {
+void multiply_pairs(Panel& panel, const PairedRows& paired, const int8_t* weights, int64_t row,
+                    int64_t output) {
   const int8_t* pairs = paired.values[(row - panel.first) / 2];
   const float(*scale)[4] = paired.scale[(row - panel.first) / 2];
   float* running = panel.running(row) + output;
@@ -72,7 +73,7 @@ void multiply_pairs(Panel& panel, const PairedRows& paired, const int8_t* weight
       sums[p][i] = vld1q_f32(running + (2 * p + i % 2) * kTileN + i / 2 * 4);
     }
   }
-  for (int64_t g = panel.g; g < panel.g_end; ++g, weights += kGroup * kOutputs, pairs += kGroup * 2, ++scale) {
+  for (int64_t g = panel.g; g < panel.g_end; ++g, ++scale) {
     if (output == 0) panel.prefetch_next();
     int32x4_t dot[P][4];
     EDGE_KIT_UNROLL for (int p = 0; p < P; ++p) {
@@ -91,6 +92,8 @@ void multiply_pairs(Panel& panel, const PairedRows& paired, const int8_t* weight
         sums[p][i] = vfmaq_f32(sums[p][i], pair_scale, dot_to_float(dot[p][i]));
       }
     }
+    weights += kGroup * kOutputs;
+    pairs += kGroup * 2;
   }
   EDGE_KIT_UNROLL for (int p = 0; p < P; ++p) {
     if (panel.g_end == panel.x.groups) {  // row by row again
@@ -126,8 +129,9 @@ void linear_int8_neon_i8mm(const Weight& w, const QuantizedRows& x, float* y, in
     return linear_int8_neon_dotprod(w, x, y, y_stride, n_begin, n_end);
   }
   alignas(64) PairedRows paired;
-  linear_tiles<kRows, kTiles>(w, x, y, y_stride, n_begin, n_end, [&](Panel& panel) { pair_rows(panel, paired); },
-                              [&](Panel& panel) { multiply_panel(panel, paired); });
+  const auto begin = [&](Panel& panel) { pair_rows(panel, paired); };
+  const auto multiply = [&](Panel& panel) { multiply_panel(panel, paired); };
+  linear_tiles<kRows, kTiles>(w, x, y, y_stride, n_begin, n_end, begin, multiply);
 }
 
 }  // namespace edge_kit

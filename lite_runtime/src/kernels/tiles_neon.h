@@ -71,8 +71,8 @@ inline void store_outputs(const Weight& w, int64_t n, const float* sums, float* 
   }
 }
 
-// multiply(panel) adds the panel's products to its running sums, R rows at a time. Tiles are taken T at a time:
-// begin(panel) is called before the first of the T panels that have the same groups.
+// multiply(panel) adds the panel's products to its running sums, R rows at a time. Tiles are taken T at a
+// time: begin(panel) is called before the first of the T panels that have the same groups.
 template <int R, int T, typename Begin, typename Multiply>
 void linear_tiles(const Weight& w, const QuantizedRows& x, float* y, int64_t y_stride, int64_t n_begin,
                   int64_t n_end, const Begin& begin, const Multiply& multiply) {
