@@ -343,7 +343,8 @@ TEST(opening_neither_fills_nor_empties_the_page_cache) {
   REQUIRE(warm >= (1u << 24) / static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   REQUIRE_EQ(still_warm, warm);
   const auto [cold, still_cold] = cached_pages(temporary.path(), true);
-  if (cold > 0) return;  // a file system in memory
+  // A file system in memory has no cold files, and an emulator may ignore what the system is told of mappings.
+  if (cold > 0 || std::getenv("EDGE_KIT_EMULATED") != nullptr) return;
   REQUIRE_EQ(still_cold, 0u);
 }
 #endif
