@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import itertools
+import shutil
 
 import native_api
 
+from edge_kit.nb.bundle import write_bundle
 from lite_runtime import _native
 
 
@@ -13,6 +17,7 @@ class NativeText:
     """The tokenizer of one `.nb` file in the native core. Use it as a context manager."""
 
     def __init__(self, path):
+        self.path = path
         self._library = native_api.library()
         self._model = ctypes.c_void_p()
         _native.check(self._library.ek_model_open(str(path).encode(), None, ctypes.byref(self._model)))
@@ -71,3 +76,18 @@ class NativeText:
             pieces.append(ctypes.string_at(text, size.value).decode("utf-8"))
         self._library.ek_text_stream_free(stream)
         return pieces
+
+
+@contextlib.contextmanager
+def texts_over(nb, folder):
+    """Gives a function, {name: bytes} -> NativeText of a copy of `nb` with these files behind its tensors."""
+    with contextlib.ExitStack() as opened:
+        paths = (folder / f"{i}.nb" for i in itertools.count())
+
+        def open_with(files: dict) -> NativeText:
+            path = next(paths)
+            shutil.copy(nb, path)
+            write_bundle(path, files)
+            return opened.enter_context(NativeText(path))
+
+        yield open_with

@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 import random
-import shutil
 import zipfile
 
 import chat_templates
@@ -15,11 +14,11 @@ from edge_kit.export.chat_format import SYSTEM_RULES, TRIMS, TURNS
 from edge_kit.export.chat_template import conversations, reduce_files
 from edge_kit.export.checkpoint.byte_tokenizer import byte_tokenizer_files
 from edge_kit.export.checkpoint.fetch import R1_TOKENIZER_CONFIG, R1_TOKENIZER_ZIP, fetch
-from native_text import NativeText
+from native_text import NativeText, texts_over
 from text_lines import broken, mixed_lines
 
 from edge_kit.cli import main
-from edge_kit.nb.bundle import read_bundle, write_bundle
+from edge_kit.nb.bundle import read_bundle
 from edge_kit.nb.inspect import describe_chat_format
 from lite_runtime.bundle import Bundle
 from lite_runtime.errors import FileFormatError, UnsupportedError, UsageError
@@ -32,18 +31,13 @@ QUESTION = [{"role": "user", "content": "Who are you?"}]
 @pytest.fixture(scope="module")
 def open_with(native_library, tiny_nb, tmp_path_factory):
     """open_with({name: bytes}) -> (Text, NativeText) of a small model with these files behind its tensors."""
-    opened, folder = [], tmp_path_factory.mktemp("chat")
+    with texts_over(tiny_nb, tmp_path_factory.mktemp("chat")) as make:
 
-    def make(files: dict) -> tuple:
-        path = folder / f"{len(opened)}.nb"
-        shutil.copy(tiny_nb, path)
-        write_bundle(path, files)
-        opened.append(NativeText(path))
-        return Text(Bundle(path)), opened[-1]
+        def pair(files: dict) -> tuple:
+            native = make(files)
+            return Text(Bundle(native.path)), native
 
-    yield make
-    for text in opened:
-        text.__exit__()
+        yield pair
 
 
 def with_template(template) -> dict:

@@ -8,19 +8,17 @@ import json
 import os
 import random
 import re
-import shutil
 import unicodedata
 import zipfile
 from pathlib import Path
 
 import pytest
 import tokenizers
-from native_text import NativeText
+from native_text import texts_over
 from r1_tokenizers import fetch_r1_tokenizers
 from text_lines import broken, mixed_lines
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from edge_kit.nb.bundle import write_bundle
 from lite_runtime.bundle import Bundle
 from lite_runtime.detokenizer import byte_alphabet
 from lite_runtime.errors import FileFormatError, UnsupportedError
@@ -37,18 +35,8 @@ LINES = 500 if os.environ.get("EDGE_KIT_EMULATED") else 10_000
 @pytest.fixture(scope="module")
 def open_with(native_library, tiny_nb, tmp_path_factory):
     """open_with({name: bytes}) -> NativeText over a small model with these files behind its tensors."""
-    opened, folder = [], tmp_path_factory.mktemp("text")
-
-    def make(files: dict) -> NativeText:
-        path = folder / f"{len(opened)}.nb"
-        shutil.copy(tiny_nb, path)
-        write_bundle(path, files)
-        opened.append(NativeText(path))
-        return opened[-1]
-
-    yield make
-    for text in opened:
-        text.__exit__()
+    with texts_over(tiny_nb, tmp_path_factory.mktemp("text")) as make:
+        yield make
 
 
 @pytest.fixture(scope="module")
