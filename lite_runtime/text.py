@@ -124,7 +124,6 @@ def _chat_template(config: dict, bundle: Bundle):
 
 def _compile(source: str, path: str):
     """The template in the environment that transformers gives it, sandboxed."""
-    from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     environment = ImmutableSandboxedEnvironment(
@@ -135,7 +134,7 @@ def _compile(source: str, path: str):
     environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     try:
         return environment.from_string(source)
-    except (TemplateError, RecursionError) as error:
+    except Exception as error:  # Jinja compiles to Python, which has limits and errors of its own
         raise FileFormatError(f"{path}: the model's chat template is no valid Jinja: {error}") from None
 
 

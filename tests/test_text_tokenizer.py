@@ -111,14 +111,27 @@ def test_named_templates_and_template_file(tmp_path, r1_files):
 def test_template_errors(tmp_path, r1_files):
     with pytest.raises(UnsupportedError, match="--raw"):
         variant(tmp_path, r1_files, chat_template=None).render([])
-    with pytest.raises(FileFormatError, match="no valid Jinja"):
-        variant(tmp_path, r1_files, chat_template="{% if %}").render([])
     with pytest.raises(UsageError, match="roles must alternate"):
         variant(tmp_path, r1_files, chat_template="{{ raise_exception('roles must alternate') }}").render([])
     with pytest.raises(UsageError, match="unsafe"):
         variant(tmp_path, r1_files, chat_template="{{ messages.__class__.__mro__ }}").render([])
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if %}",
+        "{{ " + "(" * 5000 + ")" * 5000 + " }}",
+        "{% for a in messages %}" * 25 + "{% endfor %}" * 25,  # Python nests 20 loops at most
+        "{% if messages %}" * 99 + "{% endif %}" * 99,
+        "{{ f(a=1, a=2) }}",
+        "{% macro f(a, a) %}{% endmacro %}",
+        "{{ " + "9" * 5000 + " }}",
+    ],
+)
+def test_templates_that_do_not_compile(tmp_path, r1_files, template):
     with pytest.raises(FileFormatError, match="no valid Jinja"):
-        variant(tmp_path, r1_files, chat_template="{{ " + "(" * 5000 + ")" * 5000 + " }}").render([])
+        variant(tmp_path, r1_files, chat_template=template).render([])
 
 
 @pytest.mark.parametrize(
