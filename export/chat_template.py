@@ -3,14 +3,22 @@
 A template is a program; most only put fixed pieces around the messages. These pieces are learnt from probe
 conversations that the real template renders, and the format that results is proved on generated ones: every
 text must be the template's. What differs anywhere is not reduced.
+
+A template may also run for ever or fill the memory. So it is tried in a process of its own, and this module
+is that program too: files of a checkpoint come in, `chat_format` goes out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import os
+import pickle
 import random
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 from jinja2 import Environment, nodes
@@ -23,6 +31,8 @@ from .chat_format import MAX_PIECE_BYTES, SYSTEM_RULES, TRIMS, TURNS, ChatFormat
 
 PROOFS = 2000  # conversations on which a format has to equal its template
 _REASON_LENGTH = 300  # a template may raise an error of any length
+_MOST_SECONDS = 120  # the slowest templates of known models take a few
+_MOST_BYTES = 2 << 30
 _TURN = ("user", "assistant")
 _THINKING_END = "</think>"
 _WORDS = [
@@ -40,15 +50,35 @@ class _Irreducible(Exception):
 
 def reduce_files(files: dict[str, bytes]) -> dict | None:
     """`chat_format` of the manifest for a checkpoint's files; None if the model has no template."""
+    import_path = os.pathsep.join(map(os.path.abspath, sys.path))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", __name__],
+            input=pickle.dumps(dict(files)),
+            capture_output=True,
+            timeout=_MOST_SECONDS,
+            env={**os.environ, "PYTHONPATH": import_path},
+        )
+    except subprocess.TimeoutExpired:
+        return _not_reduced(f"trying it took more than {_MOST_SECONDS} seconds")
+    if done.returncode != 0:
+        last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return _not_reduced(f"trying it failed with status {done.returncode}: {last}")
+    return json.loads(done.stdout)
+
+
+def _reduce_files(files: dict[str, bytes]) -> dict | None:
     try:
         found = reduce_template(Text(_Files(files)))
     except UnsupportedError:
         return None
-    except (EdgeKitError, UnicodeError) as error:
-        found = str(error)
-    if isinstance(found, ChatFormat):
-        return found.to_dict()
-    reason = found[:_REASON_LENGTH].encode("utf-8", "replace").decode("utf-8")
+    except (EdgeKitError, UnicodeError, MemoryError) as error:
+        found = str(error) or type(error).__name__
+    return found.to_dict() if isinstance(found, ChatFormat) else _not_reduced(found)
+
+
+def _not_reduced(reason: str) -> dict:
+    reason = reason[:_REASON_LENGTH].encode("utf-8", "replace").decode("utf-8")
     return {"status": "not_reduced", "reason": reason}
 
 
@@ -243,3 +273,16 @@ def _strings(value):
             yield from _strings(inner)
     else:
         yield value
+
+
+def _main() -> None:
+    with contextlib.suppress(ImportError, OSError, ValueError):  # where the system has no such limit
+        import resource
+
+        # Not RLIMIT_AS: that also counts what threads only reserve, many gigabytes with many cores.
+        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
+    json.dump(_reduce_files(pickle.load(sys.stdin.buffer)), sys.stdout)
+
+
+if __name__ == "__main__":
+    _main()

@@ -10,6 +10,7 @@ import zipfile
 
 import chat_templates
 import pytest
+from edge_kit.export import chat_template
 from edge_kit.export.chat_format import SYSTEM_RULES, TRIMS, TURNS
 from edge_kit.export.chat_template import conversations, reduce_files
 from edge_kit.export.checkpoint.byte_tokenizer import byte_tokenizer_files
@@ -219,6 +220,27 @@ def test_model_without_a_template():
 def test_a_tokenizer_that_cannot_be_read():
     found = reduce_files({**with_template("x"), "tokenizer.json": b"{}"})
     assert found["status"] == "not_reduced" and "tokenizer.json" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% set n = namespace(x='long ') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+        "{{ messages | tojson(indent=100000000) }}",
+    ],
+)
+def test_a_template_that_never_ends_or_fills_the_memory(monkeypatch, template):
+    monkeypatch.setattr(chat_template, "_MOST_SECONDS", 8)
+    found = json.loads(with_template(template)["manifest.json"])["chat_format"]
+    assert found["status"] == "not_reduced"
+    assert "more than 8 seconds" in found["reason"] or "MemoryError" in found["reason"]
+
+
+def test_a_template_that_ends_its_process(monkeypatch):
+    monkeypatch.setattr(chat_template.sys, "executable", shutil.which("false"))
+    found = json.loads(with_template("x")["manifest.json"])["chat_format"]
+    assert (found["status"], "failed with status 1" in found["reason"]) == ("not_reduced", True)
 
 
 def test_export_and_inspect_tell(tmp_path, capsys):
