@@ -206,6 +206,24 @@ TEST(wrong_arguments_leave_the_session_as_it_was) {
   CHECK(ek_session_length(toy.session.get()) == 0);
 }
 
+TEST(a_wrong_sampling_in_the_file_leaves_the_session_as_it_was) {
+  const std::string role = R"({"before":"[","after":"]","trim":"none"})";
+  const Toy toy(Files{{"generation_config.json", R"({"do_sample":true,"temperature":-1})"},
+                      {"manifest.json", R"({"chat_format":{"status":"reduced","start":"","system_rule":"none",
+                       "default_system":"","turns":"any","roles":{"user":)" + role + R"(,"assistant":)" + role +
+                                            R"(},"thinking_end":"","end":"","generation_prompt":""}})"}});
+  const ek_sampling greedy = {sizeof(ek_sampling), 0.0f, 0, 1.0f, 0.0f, 1.0f, 0};
+  ek_generate_options options = options_of(1);
+  options.sampling = &greedy;
+  CHECK(generate(toy, options).status == EK_OK);
+  const int64_t length = ek_session_length(toy.session.get());
+  const ek_message message = {"user", "hello"};
+  CHECK(says(ek_chat(toy.session.get(), &message, 1, nullptr, nullptr, nullptr, nullptr), EK_ERR_INVALID_ARGUMENT,
+             "temperature is -1"));
+  CHECK(ek_session_length(toy.session.get()) == length);
+  CHECK(ek_chat(toy.session.get(), &message, 1, &options, nullptr, nullptr, nullptr) == EK_OK);
+}
+
 TEST(values_of_wrong_types_in_the_files) {
   for (const char* text : {"[]", "{", R"({"eos_token_id":"2"})", R"({"eos_token_id":[1,null]})",
                            R"({"eos_token_id":99999999999})", R"({"max_new_tokens":0})", R"({"max_new_tokens":1.5})",

@@ -18,13 +18,13 @@ GenerateOptions read_options(const ek_generate_options* given, const GenerationC
   options.sampling = config.sampling;
   options.end_tokens = config.end_tokens;
   options.max_new_tokens = config.max_new_tokens;
+  if (given != nullptr) check_size(*given, "ek_generate_options");
+  if (given != nullptr && given->sampling != nullptr) options.sampling = read_sampling(*given->sampling);
+  check_sampling(options.sampling);
   if (given == nullptr) return options;
-  check_size(*given, "ek_generate_options");
   require(given->max_new_tokens >= 0, "max_new_tokens is " + std::to_string(given->max_new_tokens) +
                                           "; give 1 or more, or 0 for what the model's file says");
   if (given->max_new_tokens > 0) options.max_new_tokens = given->max_new_tokens;
-  if (given->sampling != nullptr) options.sampling = read_sampling(*given->sampling);
-  check_sampling(options.sampling);
   require_array(given->stops, given->n_stops, "stops", "n_stops");
   for (size_t i = 0; i < given->n_stops; ++i) {
     const char* stop = given->stops[i];
