@@ -1,5 +1,6 @@
 // Sessions on disk: they go on as if nothing had happened, whatever their cache is and was.
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <csignal>
@@ -146,6 +147,35 @@ TEST(disk_full) {
   }
   model->save(*session, path);
   CHECK(model->restore(path)->ids == session->ids);
+}
+
+mode_t mode_of(const std::string& path) {
+  struct stat info = {};
+  lstat(path.c_str(), &info);
+  return info.st_mode;
+}
+
+TEST(links_permissions_and_long_names) {
+  const Folder folder;
+  const std::string path = folder.file("s"), link = folder.file("link");
+  const auto model = small().open(with(kKinds[0]));
+  const auto session = model->create_session();
+  model->save(*session, path);
+  chmod(path.c_str(), 0600);
+  CHECK(symlink("s", link.c_str()) == 0);
+  feed(*model, *session, make_ids(70, 3, kVocab), 70);
+  model->save(*session, link);
+  CHECK(S_ISLNK(mode_of(link)) && S_ISREG(mode_of(path)) && (mode_of(path) & 0777) == 0600);
+  CHECK(model->restore(path)->ids == session->ids && folder.names().size() == 2);
+  for (const char* part : {"n", "ü", "中", "👍"}) {
+    for (std::string name = part; name.size() <= 255; name += part) {
+      if (name.size() < 196) continue;
+      model->save(*session, folder.file(name));
+      CHECK_CASE(model->restore(folder.file(name))->ids == session->ids, name);
+    }
+  }
+  const std::string too_long = folder.file(std::string(256, 'n'));
+  CHECK(fails(EK_ERR_IO, "File name too long", [&] { model->save(*session, too_long); }));
 }
 
 TEST(memory_refused) {

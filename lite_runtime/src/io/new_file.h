@@ -1,4 +1,5 @@
-// A file that appears whole or not at all: written beside its place under another name, then put there.
+// A file that appears whole or not at all: written beside its place under another name, then put there. An
+// older one is replaced by one with its permissions; where a link stands, the file behind it is replaced.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ class NewFile {
  private:
   [[noreturn]] void fail(int error) const;
 
-  const std::string path_;
+  const std::string path_, place_;  // as given, and behind links
   std::string temporary_;
   int descriptor_ = -1;
 };
