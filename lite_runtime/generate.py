@@ -210,6 +210,8 @@ def make_sampling(
 def sample(logits, sampling: _native.Sampling, history, position: int) -> int:
     """Draws a token from float32 logits [V]. `history`: array('i') of the ids before it."""
     token = ctypes.c_int32()
+    # The penalty alone reads it; a copy, since calls of other threads may change the session meanwhile.
+    history = history[:] if sampling.repetition_penalty != 1 else history[:0]
     history_address, n_history = history.buffer_info()
     _native.check(
         _native.library().ek_sample(

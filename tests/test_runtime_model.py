@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -257,6 +259,38 @@ def test_close_during_a_forward_ends_it(tiny_nb):
             assert not thread.is_alive()
         assert len(errors) == 3
         assert all(isinstance(error, (CancelledError, UsageError, ContextFullError)) for error in errors)
+
+
+def test_a_session_on_several_threads(tiny):
+    """Forwards and cuts amid a generation: its sampling reads no memory that they gave back."""
+    session, errors, done = tiny.session(), [], threading.Event()
+
+    def disturb(seed):
+        rng = random.Random(seed)
+        while not done.is_set():
+            with contextlib.suppress(UsageError, ContextFullError):  # other threads cut and append too
+                session.forward([rng.randrange(300) for _ in range(rng.randrange(1, 40))])
+                session.cut(rng.randrange(len(session) + 1) % 200)
+
+    def generate():
+        try:
+            for _ in range(40):
+                with contextlib.suppress(ContextFullError):
+                    list(session.generate([1, 2, 3], max_new_tokens=20, repetition_penalty=1.1))
+        except UsageError as error:
+            errors.append(str(error))
+
+    disturbing = [threading.Thread(target=disturb, args=(i,)) for i in range(3)]
+    generating = [threading.Thread(target=generate) for _ in range(2)]
+    for thread in disturbing + generating:
+        thread.start()
+    for thread in generating:
+        thread.join(60)
+    done.set()
+    for thread in disturbing:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in disturbing + generating)
+    assert errors == []
 
 
 def test_sessions_on_several_threads(tiny):
