@@ -14,6 +14,7 @@ public final class EdgeKitTest {
     charactersBeyondTheBasicPlane(model);
     aListenerEndsIt(model);
     whatAListenerThrowsLeavesTheCall(model);
+    aListenerCanNeitherCloseNorAsk(model);
     errorsHaveAStatus(model, arguments[0]);
     cancelFromAnotherThread(model);
     closeWhileItAnswers(model);
@@ -46,6 +47,21 @@ public final class EdgeKitTest {
     } catch (UnsupportedOperationException expected) {
       check("mine".equals(expected.getMessage()), expected.toString());
     }
+  }
+
+  private static void aListenerCanNeitherCloseNorAsk(EdgeKit model) {
+    for (Runnable wrong : new Runnable[] {model::close, () -> model.generate("x", 1, null)}) {
+      try {
+        model.generate("One, two, three,", 4, piece -> {
+          wrong.run();
+          return true;
+        });
+        check(false, "nothing was thrown");
+      } catch (IllegalStateException expected) {
+        check(expected.getMessage().contains("a listener cannot"), expected.toString());
+      }
+    }
+    check(!model.generate("One, two, three,", 4, null).isEmpty(), "no answer behind them");
   }
 
   private static void errorsHaveAStatus(EdgeKit model, String path) {

@@ -2,12 +2,13 @@ package edgekit;
 
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.function.LongConsumer;
 
 /**
  * A model in a .nb file and one conversation with it.
  *
- * <p>Threads: questions queue; {@link #cancel} and {@link #close} may come from any thread at any time, but not
- * {@code close} from a listener.
+ * <p>Threads: questions queue; {@link #cancel} and {@link #close} may come from any thread at any time. A listener
+ * may cancel, but neither close nor ask: IllegalStateException.
  */
 public final class EdgeKit implements AutoCloseable {
   /** Receives an answer as it comes. */
@@ -22,6 +23,8 @@ public final class EdgeKit implements AutoCloseable {
 
   private final Object handleLock = new Object(); // held while the handle is used by cancel or freed
   private volatile long handle; // of the native side; 0 = closed
+  private volatile boolean closing; // questions that still queue are not asked any more
+  private volatile Thread answering; // which holds this object's lock and runs listeners
 
   /**
    * Opens a model.
@@ -55,15 +58,14 @@ public final class EdgeKit implements AutoCloseable {
       parts[i++] = bytes("content", message.content);
     }
     Answer answer = new Answer(listener);
-    chat(opened(), parts, maxNewTokens, answer);
-    return answer.text.toString();
+    return ask(answer, opened -> chat(opened, parts, maxNewTokens, answer));
   }
 
   /** Appends a prompt as it is to the session, and returns how the model goes on. */
   public synchronized String generate(String prompt, long maxNewTokens, TextListener listener) {
+    byte[] text = prompt.getBytes(StandardCharsets.UTF_8);
     Answer answer = new Answer(listener);
-    generate(opened(), prompt.getBytes(StandardCharsets.UTF_8), maxNewTokens, answer);
-    return answer.text.toString();
+    return ask(answer, opened -> generate(opened, text, maxNewTokens, answer));
   }
 
   /** Ends the running answer, or the next one. */
@@ -76,6 +78,8 @@ public final class EdgeKit implements AutoCloseable {
   /** Cancels what runs and frees the native side. May be called twice. */
   @Override
   public void close() {
+    notFromAListener("close the model");
+    closing = true;
     cancel();
     synchronized (this) {
       synchronized (handleLock) {
@@ -85,9 +89,23 @@ public final class EdgeKit implements AutoCloseable {
     }
   }
 
-  private long opened() {
-    if (handle == 0) throw new IllegalStateException("the model is closed");
-    return handle;
+  private String ask(Answer answer, LongConsumer call) {
+    notFromAListener("ask for another answer");
+    if (closing) throw new IllegalStateException("the model is closed");
+    answering = Thread.currentThread();
+    try {
+      call.accept(handle);
+    } finally {
+      answering = null;
+    }
+    return answer.text.toString();
+  }
+
+  // The lock of this object does not stop the thread that holds it.
+  private void notFromAListener(String what) {
+    if (answering == Thread.currentThread()) {
+      throw new IllegalStateException("a listener cannot " + what + ": wait until the answer has ended");
+    }
   }
 
   // C ends a string at a zero character.
