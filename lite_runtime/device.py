@@ -6,6 +6,7 @@ lie in. What a system does not tell is None.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -72,8 +73,7 @@ def clocks(root="/") -> Clocks | None:
         return tuple(sorted({read(folder / name).strip() for folder in folders} - {""}))
 
     def megahertz(name: str) -> float | None:  # the files hold kHz
-        found = [float(text) / 1000 for text in words(name) if text.isdigit()]
-        return max(found, default=None)
+        return max((value / 1000 for value in map(_number, words(name)) if value is not None), default=None)
 
     return Clocks(
         words("scaling_governor"),
@@ -90,13 +90,15 @@ def clock_mhz(root="/") -> float | None:
     if found is not None and found.current_mhz is not None:
         return found.current_mhz
     lines = read(Path(root, "proc/cpuinfo")).splitlines()
-    return max((float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")), default=None)
+    found = [_number(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    return max((value for value in found if value is not None), default=None)
 
 
 def temperature_c(root="/") -> float | None:
     """The hottest thermal zone, in degrees Celsius."""
-    readings = [read(zone / "temp").strip() for zone in Path(root, "sys/class/thermal").glob("thermal_zone*")]
-    return max((int(text) / 1000 for text in readings if text.lstrip("-").isdigit()), default=None)
+    zones = Path(root, "sys/class/thermal").glob("thermal_zone*")
+    found = [_number(read(zone / "temp")) for zone in zones]  # in thousandths
+    return max((value / 1000 for value in found if value is not None), default=None)
 
 
 def throttle_bits() -> int | str | None:
@@ -105,14 +107,15 @@ def throttle_bits() -> int | str | None:
     if program is None:
         return None
     try:
-        done = subprocess.run([program, "get_throttled"], capture_output=True, text=True, timeout=5)
+        done = subprocess.run(
+            [program, "get_throttled"], capture_output=True, text=True, errors="replace", timeout=5
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    said = (done.stdout + done.stderr).strip()
-    try:
-        return int(said.partition("throttled=")[2], 16)  # "throttled=0x50005"
-    except ValueError:
-        return said or f"exit status {done.returncode}"
+    told = re.search(r"throttled=(0x[0-9a-fA-F]{1,8})\b", done.stdout)  # "throttled=0x50005"
+    if told:
+        return int(told[1], 16)
+    return (done.stdout + done.stderr).strip() or f"exit status {done.returncode}"
 
 
 def swap(root="/") -> Swap | None:
@@ -166,7 +169,7 @@ def _throttling_finding() -> Finding | None:
     if bits is None:
         return None
     if isinstance(bits, str):
-        message = f"vcgencmd does not tell: {' '.join(bits.split())}"
+        message = f"vcgencmd does not tell: {' '.join(bits.split())[:200]}"
         return Finding("throttling", message, "let this user ask: sudo usermod -aG video $USER, log in anew")
     now, since_boot = (
         ", ".join(word for bit, word in _THROTTLE_WORDS.items() if part & bit) or "none"
@@ -201,10 +204,17 @@ def sizes(path) -> dict:
     found = {}
     for line in read(path).splitlines():
         name, _, amount = line.partition(":")
-        words = amount.split()
-        if words[1:] == ["kB"] and words[0].isdigit():
-            found[name] = int(words[0]) * 1024
+        number, unit, _ = amount.rpartition("kB")
+        kilobytes = _number(number) if unit else None
+        if kilobytes is not None:
+            found[name] = int(kilobytes) * 1024
     return found
+
+
+def _number(text: str) -> float | None:
+    """A number as the system writes them; None for anything else, such as "<unknown>"."""
+    text = text.strip()
+    return float(text) if re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text) else None
 
 
 def read(path) -> str:

@@ -168,6 +168,27 @@ def test_a_refusal_of_vcgencmd_is_shown(tmp_path, vcgencmd):
     assert "usermod -aG video" in found.advice
 
 
+@pytest.mark.parametrize("odd", ["", "<unknown>", "2400,5", "²", "--5", "9" * 5000, "x kB"])
+def test_what_is_no_number_counts_as_not_told(odd, tmp_path, vcgencmd):
+    vcgencmd("printf '\\377'")
+    files = {
+        "proc/cpuinfo": f"cpu MHz\ncpu MHz\t: {odd}\n",
+        "proc/meminfo": f"SwapTotal: {odd}\nSwapFree: 5 kB\n",
+        "sys/class/thermal/thermal_zone0/temp": f"{odd}\n",
+        **cpufreq(current=odd, limit=odd, hardware=odd),
+    }
+    assert device.clock_mhz(write(tmp_path, files)) is None
+    assert [(found.label, found.text) for found in device.findings(tmp_path)] == [
+        ("clock", "governor performance, unknown of at most unknown"),
+        ("throttling", "vcgencmd does not tell: \ufffd"),
+    ]
+
+
+def test_warnings_of_vcgencmd_are_passed_over(tmp_path, vcgencmd):
+    vcgencmd("echo deprecated >&2; echo throttled=0x50000")
+    assert finding(tmp_path, "throttling").text == "now: none; since boot: under-voltage, throttled"
+
+
 def test_swap_in_use_is_named_with_its_areas(tmp_path):
     found = finding(write(tmp_path, memory(2097136, 1572848, "/dev/zram0", "/var/swap")), "swap")
     assert found.text == "537 MB in use of 2147 MB (/dev/zram0, /var/swap)"
