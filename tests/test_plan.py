@@ -128,6 +128,9 @@ def test_a_bandwidth_of_ones_own(tiny_nb, native_library, capsys):
     assert "on x86, " in text and "No read bandwidth is known for target x86" in text
     assert main([*arguments, "--bandwidth", "20"]) == 0
     assert "at 20.0 GB/s (given by --bandwidth)" in capsys.readouterr().out
+    assert main([*arguments, "--target", "rpi4"]) == 0  # columns stay apart, whatever stands in them
+    rows = [line for line in capsys.readouterr().out.splitlines() if " f16 " in line]
+    assert len(rows[0].split()) == len("4 GiB f16 2048".split()) + 3 * len("1.0 to 2.0".split())
 
 
 @pytest.mark.parametrize(
@@ -138,6 +141,7 @@ def test_a_bandwidth_of_ones_own(tiny_nb, native_library, capsys):
         ("plan {tiny} --ram 2", "--ram: '2', expected a size such as 2G"),
         ("plan {tiny}", "--ram: machines of target x86 differ; give a size"),
         ("plan {tiny} --bandwidth nan", "--bandwidth: 'nan', expected GB/s above 0"),
+        ("plan {tiny} --bandwidth 1e308", "--bandwidth: '1e308', expected GB/s above 0, such as"),
         ("plan", "required: FILE"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 from dataclasses import asdict
 
@@ -30,8 +29,8 @@ def bandwidth(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"'{text}', expected GB/s above 0")
+    if not 0 < value < 1e6:  # a NaN is in no range
+        raise argparse.ArgumentTypeError(f"'{text}', expected GB/s above 0, such as 10.2")
     return value * 1e9
 
 
@@ -106,13 +105,13 @@ def _lines(args, target, needs, rates, fits) -> list:
         + " or ".join(f"{size} bytes ({name})" for name, size in needs.kv_bytes.items())
         + " per token of context",
         "",
-        f"{'RAM':8} {'kv-dtype':8} {'context':>8}" + "".join(f"{title:>16}" for title in titles),
+        f"{'RAM':8} {'kv-dtype':8} {'context':>8}" + "".join(f" {title:>15}" for title in titles),
     ]
     for fit in fits:
         row = f"{_gibibytes(fit.ram):8} {fit.kv_dtype:8} "
         if fit.fits:
             speeds = [_range(fit.speeds.get(length)) for length in (0, least, fit.n_ctx)]
-            lines.append(row + f"{fit.n_ctx:8}" + "".join(f"{text:>16}" for text in speeds))
+            lines.append(row + f"{fit.n_ctx:8}" + "".join(f" {text:>15}" for text in speeds))
         else:
             lines.append(row + f"does not fit: {_megabytes(fit.missing)} short at {least} tokens")
     lines.append("")
