@@ -234,6 +234,20 @@ TEST(values_of_wrong_types_in_the_files) {
   }
 }
 
+TEST(context_limits) {
+  const auto limit = [](const std::string& config, const std::string& manifest) {
+    const std::string name = R"({"max_position_embeddings":)";
+    const std::string file =
+        zip({{"config.json", name + config + "}"}, {"manifest.json", name + manifest + "}"}});
+    return read_context_limit(Bundle(reinterpret_cast<const uint8_t*>(file.data()), file.size(), "toy.nb"));
+  };
+  CHECK(limit("2048", "7") == 2048);
+  CHECK(limit("100000000000000000000000000000", "7") == INT64_MAX);
+  for (const char* odd : {"0", "-0", "-5", "2048.0", "2e3", "1e400", "null", "true", "\"9\"", "[9]", "{}"}) {
+    CHECK_CASE(limit(odd, "7") == 7 && limit(odd, odd) == 0, odd);
+  }
+}
+
 double number(const char* text) {
   const std::string label = "label";
   return Json::parse(text, label).number("value");

@@ -1,6 +1,7 @@
 #include "generation/generation_config.h"
 
 #include <string>
+#include <string_view>
 
 #include "text/bpe.h"
 #include "text/json.h"
@@ -89,9 +90,11 @@ GenerationConfig read_generation_config(const Bundle& bundle, int32_t eos) {
 int64_t read_context_limit(const Bundle& bundle) {
   for (const char* name : {kModel, kManifest}) {
     const ConfigFile file(bundle, name);
-    const Json& value = file["max_position_embeddings"];
-    const int64_t limit = value.is_number() ? value.integer("max_position_embeddings") : 0;
-    if (limit > 0) return limit;
+    const Json& limit = file["max_position_embeddings"];
+    const std::string_view text = limit.text();
+    // A whole number above 0, or the next file's.
+    if (text == "0" || text.find_first_not_of("0123456789") != std::string_view::npos) continue;
+    return text.size() > 18 ? INT64_MAX : limit.integer("max_position_embeddings");
   }
   return 0;
 }
