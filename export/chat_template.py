@@ -23,6 +23,7 @@ from dataclasses import replace
 
 from jinja2 import Environment, nodes
 
+from lite_runtime import device
 from lite_runtime.bundle import Bundle
 from lite_runtime.errors import EdgeKitError, UnsupportedError, UsageError
 from lite_runtime.text import Text
@@ -32,7 +33,7 @@ from .chat_format import MAX_PIECE_BYTES, SYSTEM_RULES, TRIMS, TURNS, ChatFormat
 PROOFS = 2000  # conversations on which a format has to equal its template
 _REASON_LENGTH = 300  # a template may raise an error of any length
 _MOST_SECONDS = 120  # the slowest templates of known models take a few
-_MOST_BYTES = 2 << 30
+_MOST_BYTES = 2 << 30  # of memory, beside what the libraries take
 _TURN = ("user", "assistant")
 _THINKING_END = "</think>"
 _WORDS = [
@@ -61,6 +62,8 @@ def reduce_files(files: dict[str, bytes]) -> dict | None:
         )
     except subprocess.TimeoutExpired:
         return _not_reduced(f"trying it took more than {_MOST_SECONDS} seconds")
+    except OSError as error:
+        return _not_reduced(f"no process could be started to try it: {error}")
     if done.returncode != 0:
         last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         return _not_reduced(f"trying it failed with status {done.returncode}: {last}")
@@ -280,7 +283,9 @@ def _main() -> None:
         import resource
 
         # Not RLIMIT_AS: that also counts what threads only reserve, many gigabytes with many cores.
-        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
+        taken = re.search(r"VmData:\s*(\d+) kB", device.read("/proc/self/status"))
+        most = _MOST_BYTES + (int(taken[1]) * 1024 if taken else 0)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     json.dump(_reduce_files(pickle.load(sys.stdin.buffer)), sys.stdout)
 
 
