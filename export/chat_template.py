@@ -31,7 +31,7 @@ from lite_runtime.text import Text
 from .chat_format import MAX_PIECE_BYTES, SYSTEM_RULES, TRIMS, TURNS, ChatFormat, Role
 
 PROOFS = 2000  # conversations on which a format has to equal its template
-_REASON_LENGTH = 300  # a template may raise an error of any length
+_REASON_LENGTH = 300  # a template may raise an error of any length, and of characters that steer a terminal
 _MOST_SECONDS = 120  # the slowest templates of known models take a few
 _MOST_BYTES = 2 << 30  # of memory, beside what the libraries take
 _TURN = ("user", "assistant")
@@ -81,7 +81,7 @@ def _reduce_files(files: dict[str, bytes]) -> dict | None:
 
 
 def _not_reduced(reason: str) -> dict:
-    reason = reason[:_REASON_LENGTH].encode("utf-8", "replace").decode("utf-8")
+    reason = "".join(c if c.isprintable() else " " for c in reason[:_REASON_LENGTH])
     return {"status": "not_reduced", "reason": reason}
 
 

@@ -237,6 +237,12 @@ def test_a_template_that_never_ends_or_fills_the_memory(monkeypatch, template):
     assert "more than 8 seconds" in found["reason"] or "MemoryError" in found["reason"]
 
 
+def test_a_reason_is_one_line_of_printable_text():
+    template = "{{ raise_exception('no\n\x1b[31m\ud800 today' ~ 'x' * 1000) }}"
+    reason = json.loads(with_template(template)["manifest.json"])["chat_format"]["reason"]
+    assert "no  [31m  today" in reason and reason.isprintable() and len(reason) == 300
+
+
 def test_a_template_that_ends_its_process(monkeypatch):
     for program, reason in ((shutil.which("false"), "failed with status 1"), ("/no/python", "No such file")):
         monkeypatch.setattr(chat_template.sys, "executable", program)
