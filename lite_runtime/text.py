@@ -51,7 +51,7 @@ class Text:
             raise UsageError(
                 f"the text is not valid Unicode at character {error.start}: {error.reason}"
             ) from None
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+        ids = self._ids_of(text, add_special_tokens=False)
         if bos and self._adds_bos and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids
@@ -97,7 +97,18 @@ class Text:
             return False
         if config.get("add_bos_token") is not None:
             return bool(config["add_bos_token"])
-        return self.tokenizer.encode("").ids[:1] == [self.bos_id]  # what tokenizer.json's post-processor does
+        return self._ids_of("")[:1] == [self.bos_id]  # what tokenizer.json's post-processor does
+
+    def _ids_of(self, text: str, **options) -> list:
+        try:
+            return self.tokenizer.encode(text, **options).ids
+        except BaseException as error:
+            # What tokenizers takes when it reads the file may still end it in a panic, which is no Exception.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise FileFormatError(
+                f"{self.path}: tokenizer.json behind the tensors cannot be used: {error}"
+            ) from None
 
 
 def _special_tokens(config: dict) -> dict:

@@ -101,6 +101,29 @@ def test_template_environment(tmp_path, r1_files):
     assert rendered.split() == ['{"text":', '"é', '<b>"}', "<｜end▁of▁sentence｜>4"]
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 1}},
+        {
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [{"Sequence": {"id": "B", "type_id": 0}}],
+                "pair": [],
+                "special_tokens": {},
+            }
+        },
+    ],
+)
+def test_a_tokenizer_that_panics(tmp_path, r1_files, part):
+    """tokenizers reads these, and its Rust code ends in a panic once they are used."""
+    tokenizer = {**json.loads(r1_files["tokenizer.json"]), **part}
+    config = {**json.loads(r1_files["tokenizer_config.json"]), "add_bos_token": None}
+    files = {"tokenizer.json": json.dumps(tokenizer), "tokenizer_config.json": json.dumps(config)}
+    with pytest.raises(FileFormatError, match="tokenizer.json behind the tensors cannot be used"):
+        Text(write_bundle(tmp_path / "p.zip", files)).encode("Who are you?")
+
+
 def test_named_templates_and_template_file(tmp_path, r1_files):
     named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
     assert variant(tmp_path, r1_files, chat_template=named).render([]) == "D"
