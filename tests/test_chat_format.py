@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import shutil
 import random
+import shutil
 import zipfile
 
 import chat_templates
