@@ -18,6 +18,8 @@
  *     every chunk of a prompt, every layer and every token.
  *   - ek_model_close and ek_*_free must be the last call on what they free.
  *   - Everything without a model or a session may come from any thread.
+ *   - A child of fork(2) opens its own model: in it, what computes or changes a session of the parent's model
+ *     fails, and freeing them does nothing.
  *
  * Structs begin with struct_size, which the caller sets to sizeof the struct; a library of another size
  * refuses it.

@@ -1,4 +1,7 @@
 // The C API as a program in C would use and misuse it.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -176,6 +179,33 @@ TEST(close_before_sessions) {
   CHECK(invalid(ek_session_fork(session, &fork), "closed"));
   CHECK(fork == nullptr);
   ek_session_free(session);
+}
+
+TEST(forked_process) {
+  ek_model* model = open_toy();
+  ek_session* session = new_session(model);
+  const int32_t id = 1;
+  const ek_segment segment = {session, &id, 1, EK_LOGITS_NONE};
+  CHECK(ek_forward(model, &segment, 1, nullptr, 0) == EK_OK);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);  // what waits for the parent's threads waits forever
+    ek_session* other = nullptr;
+    const bool refused = invalid(ek_forward(model, &segment, 1, nullptr, 0), "before this process was forked") &&
+                         invalid(ek_session_cut(session, 0), "forked") &&
+                         invalid(ek_session_fork(session, &other), "forked") &&
+                         invalid(ek_session_save(session, "never-written"), "forked");
+    ek_session_free(session);
+    ek_model_close(model);
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(ek_forward(model, &segment, 1, nullptr, 0) == EK_OK);
+  CHECK(ek_session_length(session) == 2);
+  ek_session_free(session);
+  ek_model_close(model);
 }
 
 TEST(sample_misuse) {

@@ -90,7 +90,7 @@ ek_status ek_model_open_memory(const void* data, size_t size, const ek_options* 
 }
 
 void ek_model_close(ek_model* model) {
-  if (model == nullptr) return;
+  if (model == nullptr || !model->core->in_its_process()) return;
   guarded([&] { model->core->close(); });
   delete model;
 }

@@ -36,7 +36,7 @@ ek_status ek_session_create(ek_model* model, ek_session** session) {
 }
 
 void ek_session_free(ek_session* session) {
-  if (session == nullptr) return;
+  if (session == nullptr || !session->core->in_its_process()) return;
   guarded([&] { session->core->release(std::move(session->session)); });
   delete session;
 }

@@ -7,7 +7,7 @@
 namespace edge_kit {
 
 // A mutex that serves in order of arrival, so that a thread that decodes in a loop cannot starve the others.
-// Works with std::lock_guard.
+// Works with std::unique_lock.
 class FairMutex {
  public:
   void lock() {

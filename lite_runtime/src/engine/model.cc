@@ -1,5 +1,7 @@
 #include "engine/model.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <new>
@@ -84,6 +86,7 @@ Model::Model(std::unique_ptr<NbFile> file, Plan plan, const ModelOptions& option
       n_ctx_(check_context(options.n_ctx)),
       chunk_rows_(options.chunk_rows),
       workspace_bytes_(Executor::workspace_bytes(plan_, options.exact, options.chunk_rows)),
+      process_(getpid()),
       pool_(resolve_threads(options.n_threads)),
       executor_(plan_, kernels_, pool_, layout_, options.exact, options.chunk_rows) {
   if (file_ != nullptr) stream_linears(*file_, plan_);  // tests make plans of their own
@@ -99,7 +102,7 @@ std::unique_ptr<Session> Model::create_session() {
 }
 
 std::unique_ptr<Session> Model::fork(const Session& session) {
-  std::lock_guard<FairMutex> hold(mutex_);
+  const auto turn = wait_for_turn();
   check_open();
   auto fork = std::make_unique<Session>(this, session.cache.fork());
   fork->ids = session.ids;
@@ -107,7 +110,7 @@ std::unique_ptr<Session> Model::fork(const Session& session) {
 }
 
 void Model::cut(Session& session, int64_t length) {
-  std::lock_guard<FairMutex> hold(mutex_);
+  const auto turn = wait_for_turn();
   check_open();
   if (length < 0 || length > session.cache.length()) {
     invalid("cannot cut a session of " + std::to_string(session.cache.length()) + " tokens to " +
@@ -118,7 +121,7 @@ void Model::cut(Session& session, int64_t length) {
 }
 
 void Model::release(std::unique_ptr<Session> session) {
-  std::lock_guard<FairMutex> hold(mutex_);
+  const auto turn = wait_for_turn();
   session.reset();
 }
 
@@ -130,7 +133,7 @@ SessionOrigin Model::origin() {
 // The caller alone uses the session, so that forwards of others need not wait for the disk.
 void Model::save(const Session& session, const std::string& path) {
   {
-    std::lock_guard<FairMutex> hold(mutex_);
+    const auto turn = wait_for_turn();
     check_open();
   }
   write_session(path, origin(), session.ids, session.cache);
@@ -139,7 +142,7 @@ void Model::save(const Session& session, const std::string& path) {
 std::unique_ptr<Session> Model::restore(const std::string& path) {
   const SessionFile file(path, origin(), n_ctx_);
   std::vector<int32_t> ids = file.read_ids(n_ids_);
-  std::lock_guard<FairMutex> hold(mutex_);
+  const auto turn = wait_for_turn();
   check_open();
   require_memory(file.cache_bytes(), "the KV cache of the saved session");
   std::unique_ptr<Session> session = create_session();
@@ -148,8 +151,17 @@ std::unique_ptr<Session> Model::restore(const std::string& path) {
   return session;
 }
 
+bool Model::in_its_process() const { return getpid() == process_; }
+
+// A child of fork(2) has neither the threads nor whoever holds the mutex: it would wait forever.
+std::unique_lock<FairMutex> Model::wait_for_turn() {
+  if (!in_its_process())
+    invalid("the model was opened before this process was forked: open it again in this process");
+  return std::unique_lock<FairMutex>(mutex_);
+}
+
 void Model::close() {
-  std::lock_guard<FairMutex> hold(mutex_);
+  const auto turn = wait_for_turn();
   closed_ = true;
 }
 
@@ -223,7 +235,7 @@ void Model::run(const Chunk& chunk, float* logits, const std::function<void()>& 
 }
 
 void Model::forward(const std::vector<Segment>& segments, float* logits, size_t n_logits) {
-  std::lock_guard<FairMutex> hold(mutex_);
+  const auto turn = wait_for_turn();
   check_open();
   if (profile_ != nullptr) profile_->start();
   check_segments(segments, n_logits);
@@ -265,7 +277,7 @@ void Model::forward(const std::vector<Segment>& segments, float* logits, size_t 
 }
 
 void Model::start_profile() {
-  std::lock_guard<FairMutex> hold(mutex_);
+  const auto turn = wait_for_turn();
   check_open();
   profile_ = std::make_unique<Profile>(plan_, layout_.bytes_per_token() / layout_.n_layers);
   executor_.set_profile(profile_.get());
@@ -273,7 +285,7 @@ void Model::start_profile() {
 
 // How many steps ran; unless there is room for all, nothing is taken.
 size_t Model::take_profile(ek_profile_entry* entries, size_t capacity) {
-  std::lock_guard<FairMutex> hold(mutex_);
+  const auto turn = wait_for_turn();
   check_open();
   if (profile_ == nullptr) invalid("no profile is being taken: start one first");
   const std::vector<const Profile::Entry*> ran = profile_->ran();
@@ -287,13 +299,13 @@ size_t Model::take_profile(ek_profile_entry* entries, size_t capacity) {
 }
 
 void Model::stop_profile() {
-  std::lock_guard<FairMutex> hold(mutex_);
+  const auto turn = wait_for_turn();
   executor_.set_profile(nullptr);
   profile_.reset();
 }
 
 double Model::read_bandwidth() {
-  std::lock_guard<FairMutex> hold(mutex_);
+  const auto turn = wait_for_turn();
   check_open();
   if (file_ == nullptr) throw Error(EK_ERR_INVALID_ARGUMENT, "the model has no file to read");
   if (read_loop_.kernels == nullptr) read_loop_ = find_read_loop(file_->data(), file_->size(), pool_);

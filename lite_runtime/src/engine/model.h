@@ -5,6 +5,8 @@
 // not be used after their model is gone.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -77,8 +79,11 @@ class Model {
 
   // Waits for the running forward; whatever is called later is refused.
   void close();
+  // False in a child of fork(2), where the model cannot run, nor be destroyed.
+  bool in_its_process() const;
 
  private:
+  std::unique_lock<FairMutex> wait_for_turn();
   void check_segments(const std::vector<Segment>& segments, size_t n_logits) const;
   void check_open() const;
   SessionOrigin origin();
@@ -92,6 +97,7 @@ class Model {
   const bool exact_;
   KvPools pools_;
   const int64_t n_ctx_, chunk_rows_, workspace_bytes_;
+  const pid_t process_;
   int64_t n_ids_ = 0;  // rows of the embedding
   std::once_flag fingerprint_taken_;
   uint64_t fingerprint_ = 0;
