@@ -9,7 +9,9 @@
  *     before their model; what computes or changes a session whose model was closed fails.
  *   - What is passed in is borrowed for the call, except the region of ek_model_open_memory, which must
  *     outlive the model.
- *   - Texts and arrays go into memory of the caller. Pointers that a call gives back say how long they live.
+ *   - Texts and arrays go into memory of the caller. A call with a `capacity` returns EK_OK with less room than
+ *     needed too, but then gives the size alone: compare, and call again.
+ *   - Pointers that a call gives back say how long they live.
  *
  * Which call may come from which thread
  *   - A model may be used from any number of threads; forwards queue in order of arrival.
@@ -69,7 +71,7 @@ typedef enum ek_kv_dtype {
 typedef struct ek_options {
   uint32_t struct_size;  /* sizeof(ek_options) */
   int32_t n_threads;     /* 0 = default for this machine */
-  int64_t n_ctx;         /* 0 = the model's limit, at most 32768 */
+  int64_t n_ctx;         /* 0 = the model's limit, at most 32768; more than the limit is taken as given */
   int32_t mode;          /* ek_mode */
   const char* isa;       /* NULL = EDGE_KIT_ISA, else the best */
   int32_t kv_dtype;      /* ek_kv_dtype */
@@ -103,11 +105,12 @@ typedef struct ek_segment {
   int32_t logits;      /* ek_logits */
 } ek_segment;
 
+/* Zeros are no defaults here: top_p and repetition_penalty must be set. */
 typedef struct ek_sampling {
-  uint32_t struct_size;
+  uint32_t struct_size;      /* sizeof(ek_sampling) */
   float temperature;         /* 0 = greedy: the lowest id among the largest logits */
   int32_t top_k;             /* 0 = off */
-  float top_p;               /* 1 = off */
+  float top_p;               /* 1 = off; 0 = the likeliest token alone */
   float min_p;               /* 0 = off */
   float repetition_penalty;  /* 1 = off */
   uint64_t seed;
@@ -158,7 +161,8 @@ EK_API const char* ek_last_error(void);
 EK_API const char* ek_isa_name(int32_t index);
 
 EK_API ek_status ek_model_open(const char* path, const ek_options* options, ek_model** model);
-/* The region is borrowed and must outlive the model. */
+/* The region is borrowed, only read, and must outlive the model. It should begin on a 64-byte boundary, as a
+ * mapping does: fp32 tensors that are not aligned are copied. */
 EK_API ek_status ek_model_open_memory(const void* data, size_t size, const ek_options* options,
                                       ek_model** model);
 EK_API void ek_model_close(ek_model* model);
@@ -282,14 +286,15 @@ typedef struct ek_generation {
 
 /* Receives the text of an answer as it becomes certain: n_bytes >= 1 of whole characters, with a NUL behind
  * them, for the time of the call. Return 0 to end the answer, anything else to go on. Comes on the thread
- * that called ek_generate or ek_chat, and must not use that session, but to cancel it. */
+ * that called ek_generate or ek_chat, and must not use that session, but to cancel it; it may use others. */
 typedef int (*ek_text_callback)(void* user, const char* text, size_t n_bytes);
 
 /* Appends the prompt (UTF-8) and the answer to the session. The prompt is tokenized as it is: special tokens
  * written in it are found, and at the start of a session one beginning-of-sequence token is set in front,
  * where the model has it. For text that is not to be trusted: ek_text_encode without EK_TEXT_SPECIAL,
  * ek_forward, ek_sample. `options` NULL = the defaults; `callback` and `result` may be NULL. The last token
- * of the answer is not in the session: it was no input. A cancelled prompt leaves the session as it was. */
+ * of the answer is not in the session: it was no input. What else there was of a stop string is. A cancelled
+ * prompt leaves the session as it was. */
 EK_API ek_status ek_generate(ek_session* session, const char* prompt, size_t n_bytes,
                              const ek_generate_options* options, ek_text_callback callback, void* user,
                              ek_generation* result);
