@@ -118,6 +118,7 @@ def test_table_and_status(tiny_nb, native_library, capsys):
     assert main(["plan", str(tiny_nb), "--target", "rpi5", "--ram", "128M"]) == 1
     text = capsys.readouterr().out
     assert len(re.findall(r"does not fit: \d+ MB", text)) == 2 and "MB short at 1024 tokens" in text
+    assert len(re.findall(r"^128 MiB +(?:f16|int8) ", text, re.MULTILINE)) == 2
     assert text.splitlines()[-1].startswith("It does not fit:")
 
 

@@ -108,7 +108,7 @@ def _lines(args, target, needs, rates, fits) -> list:
         f"{'RAM':8} {'kv-dtype':8} {'context':>8}" + "".join(f" {title:>15}" for title in titles),
     ]
     for fit in fits:
-        row = f"{_gibibytes(fit.ram):8} {fit.kv_dtype:8} "
+        row = f"{_ram(fit.ram):8} {fit.kv_dtype:8} "
         if fit.fits:
             speeds = [_range(fit.speeds.get(length)) for length in (0, least, fit.n_ctx)]
             lines.append(row + f"{fit.n_ctx:8}" + "".join(f" {text:>15}" for text in speeds))
@@ -141,8 +141,8 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:.0f} MB"
 
 
-def _gibibytes(size: int) -> str:
-    return f"{size / (1 << 30):g} GiB"
+def _ram(size: int) -> str:
+    return f"{size / (1 << 30):.4g} GiB" if size >= 1 << 30 else f"{size / (1 << 20):.4g} MiB"
 
 
 def _range(values) -> str:
