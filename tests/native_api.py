@@ -36,6 +36,7 @@ class Result(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_uint32),
         ("finish_reason", ctypes.c_int32),
+        ("last_token", ctypes.c_int32),
         ("n_prompt", ctypes.c_int64),
         ("n_cached", ctypes.c_int64),
         ("n_generated", ctypes.c_int64),

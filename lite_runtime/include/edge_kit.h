@@ -174,7 +174,8 @@ EK_API int64_t ek_session_length(const ek_session* session);
 /* Keeps the first `length` tokens of the cache. What an int8 cache has to compute again for that (at most
  * 63 tokens, and none for a first cut of 64 or less) the next forward does. */
 EK_API ek_status ek_session_cut(ek_session* session, int64_t length);
-/* A second session with the same cache content; full blocks are shared. */
+/* A second session with the same cache content; full blocks are shared.
+ * A pending cancel stays with the first. */
 EK_API ek_status ek_session_fork(const ek_session* session, ek_session** fork);
 /* Makes the running or the next ek_forward of the session return EK_ERR_CANCELLED; ek_generate and ek_chat
  * return EK_OK with EK_FINISH_CANCELLED. An answer that ends by itself meanwhile uses it up. Any thread. */
@@ -277,6 +278,8 @@ typedef struct ek_generate_options {
 typedef struct ek_generation {
   uint32_t struct_size;    /* sizeof(ek_generation), set by the caller */
   int32_t finish_reason;   /* ek_finish_reason */
+  int32_t last_token;      /* of the answer, which the session does not hold; -1 = there was none. To go on
+                              exactly there, give it to ek_forward. */
   int64_t n_prompt;        /* tokens of the prompt */
   int64_t n_cached;        /* of those, how many the session held already */
   int64_t n_generated;

@@ -123,6 +123,7 @@ TEST(greedy_is_what_the_calls_below_give) {
   CHECK(answer.status == EK_OK && answer.text == text_of(toy, tokens));
   CHECK(answer.result.finish_reason == EK_FINISH_LENGTH && answer.result.n_generated == 40);
   CHECK(answer.result.n_prompt == 6 && answer.result.n_cached == 0);  // hello, space, t, he, r, e
+  CHECK(answer.result.last_token == tokens.back());
   CHECK(answer.result.prefill_seconds > 0 && answer.result.decode_seconds > 0);
   CHECK(ek_session_length(toy.session.get()) == 6 + 39);
 }

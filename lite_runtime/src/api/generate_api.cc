@@ -45,6 +45,7 @@ void answer(ek_session& session, const Tokenizer& tokenizer, const std::vector<i
                {prompt.begin() + static_cast<std::ptrdiff_t>(n_cached), prompt.end()}, options, show);
   if (result == nullptr) return;
   result->finish_reason = done.finish_reason;
+  result->last_token = done.last_token;
   result->n_prompt = static_cast<int64_t>(prompt.size());
   result->n_cached = static_cast<int64_t>(n_cached);
   result->n_generated = done.n_generated;

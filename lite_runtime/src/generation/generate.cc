@@ -57,6 +57,7 @@ class Generator {
     const double seconds = std::chrono::duration<double>(Clock::now() - started).count();
     (result_.n_generated == 0 ? result_.prefill_seconds : result_.decode_seconds) += seconds;
     ++result_.n_generated;
+    result_.last_token = token;
     return token;
   }
 

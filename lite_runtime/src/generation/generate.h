@@ -22,6 +22,7 @@ struct GenerateOptions {
 
 struct Generation {
   ek_finish_reason finish_reason = EK_FINISH_STOP;
+  int32_t last_token = kNoToken;
   int64_t n_generated = 0;
   double prefill_seconds = 0, decode_seconds = 0;  // without the time of `show`
 };
