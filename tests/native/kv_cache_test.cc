@@ -1,28 +1,9 @@
 // The caches of fp16 and of int8: whatever is cut, forked, cancelled or refused memory, what follows is as in
 // a fresh session.
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
 #include "engine_cases.h"
-
-namespace {
-
-std::atomic<int> blocks_left{-1};  // aligned allocations that still succeed; below 0: all
-
-}  // namespace
-
-void* operator new(size_t size, std::align_val_t alignment) {
-  void* memory = nullptr;
-  if (blocks_left.load() == 0 || posix_memalign(&memory, static_cast<size_t>(alignment), size) != 0) {
-    throw std::bad_alloc();
-  }
-  if (blocks_left.load() > 0) --blocks_left;
-  return memory;
-}
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "failing_allocations.h"
 
 using namespace edge_kit_test;
 

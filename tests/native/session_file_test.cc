@@ -9,26 +9,10 @@
 
 #include "api/handles.h"
 #include "api_cases.h"
+#include "failing_allocations.h"
 #include "io/xxh64.h"
 #include "plan/fingerprint.h"
 #include "session_cases.h"
-
-namespace {
-
-std::atomic<int> blocks_left{-1};  // aligned allocations that still succeed; below 0: all
-
-}  // namespace
-
-void* operator new(size_t size, std::align_val_t alignment) {
-  void* memory = nullptr;
-  if (blocks_left.load() == 0 || posix_memalign(&memory, static_cast<size_t>(alignment), size) != 0) {
-    throw std::bad_alloc();
-  }
-  if (blocks_left.load() > 0) --blocks_left;
-  return memory;
-}
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 using namespace edge_kit_test;
 

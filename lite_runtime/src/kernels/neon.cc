@@ -8,6 +8,7 @@
 #include "attention.h"
 #include "linear_float.h"
 #include "paths.h"
+#include "quantize_row.h"
 #include "tiles_neon.h"
 
 namespace edge_kit {
@@ -43,16 +44,6 @@ void quantize_group(const float* x, int8_t* values, float* scale, int32_t* offse
   }
   *offset = -128 * vaddvq_s32(sums);
   *scale = largest / 127.0f;
-}
-
-void quantize_row(const float* x, int64_t k, int8_t* values, float* scale, int32_t* offset) {
-  int64_t g = 0;
-  for (; (g + 1) * kGroup <= k; ++g) quantize_group(x + g * kGroup, values + g * kGroup, scale + g, offset + g);
-  if (g * kGroup < k) {
-    float tail[kGroup] = {};
-    __builtin_memcpy(tail, x + g * kGroup, static_cast<size_t>(k - g * kGroup) * sizeof(float));
-    quantize_group(tail, values + g * kGroup, scale + g, offset + g);
-  }
 }
 
 // Two of the four quads of activations in x, by as many of R rows' weights, at `weights`.

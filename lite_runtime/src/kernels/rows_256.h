@@ -6,6 +6,7 @@
 
 #include "isa_common.h"
 #include "kernels.h"
+#include "quantize_row.h"
 
 namespace edge_kit {
 namespace {
@@ -58,16 +59,6 @@ void quantize_group(const float* x, int8_t* values, float* scale, int32_t* offse
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   *offset = -128 * _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
   *scale = largest / 127.0f;
-}
-
-inline void quantize_row(const float* x, int64_t k, int8_t* values, float* scale, int32_t* offset) {
-  int64_t g = 0;
-  for (; (g + 1) * kGroup <= k; ++g) quantize_group(x + g * kGroup, values + g * kGroup, scale + g, offset + g);
-  if (g * kGroup < k) {
-    float tail[kGroup] = {};
-    __builtin_memcpy(tail, x + g * kGroup, static_cast<size_t>(k - g * kGroup) * sizeof(float));
-    quantize_group(tail, values + g * kGroup, scale + g, offset + g);
-  }
 }
 
 // Sums of the lanes of each of eight registers.
