@@ -56,6 +56,23 @@ TEST(slow_workers) {
   }
 }
 
+// The caller goes to sleep about when the worker ends.
+TEST(the_last_worker_wakes_the_caller) {
+  ThreadPool pool(2);
+  int ended = 0;
+  for (unsigned i = 0; i < 20000; ++i) {
+    const auto length = std::chrono::nanoseconds(45000 + i * 7919 % 30000);  // the caller spins for 50 us
+    pool.run([&](int thread) {
+      if (thread == 0) return;
+      const auto end = std::chrono::steady_clock::now() + length;
+      while (std::chrono::steady_clock::now() < end) {
+      }
+      ++ended;
+    });
+  }
+  CHECK(ended == 20000);
+}
+
 TEST(exceptions) {
   ThreadPool pool(3);
   for (int thrower = 0; thrower < 3; ++thrower) {

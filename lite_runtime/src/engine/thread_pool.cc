@@ -65,6 +65,8 @@ void ThreadPool::call(int thread) {
 
 // Sleeping, on either side: the sleeper first says so, then looks at the counter once more; the other side
 // first changes the counter, then looks for sleepers. One of the two sees the other (all four are seq_cst).
+// What comes first is a read-modify-write, not a store: qemu 7.2 lets an ARM store-release pass a later
+// load-acquire, and both sides would sleep.
 void ThreadPool::run(TaskRef<int> task) {
   task_ = &task;
   unfinished_ = n_threads_ - 1;
@@ -79,7 +81,7 @@ void ThreadPool::run(TaskRef<int> task) {
   const auto done = [this] { return unfinished_ == 0; };
   if (!spin_until(done)) {
     std::unique_lock<std::mutex> lock(mutex_);
-    caller_sleeps_ = true;
+    caller_sleeps_.exchange(true);
     region_done_.wait(lock, done);
     caller_sleeps_ = false;
   }
