@@ -1,5 +1,5 @@
-// Stands in for libc++abi's demangler, 110 KB of a library that links libc++ in. Only the text of an uncaught
-// exception asks for it, and none leaves the C API; a name that is not demangled is printed as it is.
+// Stands in for libc++abi's demangler, a large part of a library that links libc++ in. Only the text of an
+// uncaught exception asks for it, and none leaves the C API; a name that is not demangled is printed as it is.
 #include <cstddef>
 
 #if defined(_LIBCPP_VERSION)
