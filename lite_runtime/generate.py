@@ -82,16 +82,8 @@ def generate(
     sampling = make_sampling(
         model.generation_config, temperature, top_k, top_p, min_p, repetition_penalty, seed
     )
-    if max_new_tokens is None:
-        max_new_tokens = model.generation_config.get("max_new_tokens")
-    if max_new_tokens is None:
-        max_new_tokens = model.info.n_ctx
-    else:
-        max_new_tokens = whole_number("max_new_tokens", max_new_tokens, 1, sys.maxsize)
-    stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
-    several = isinstance(stops, (list, tuple, set, frozenset))
-    if not several or not all(isinstance(text, str) and text for text in stops):
-        raise UsageError(f"stop {stop!r}, expected a text or several, none of them empty")
+    max_new_tokens = most_new_tokens(model, max_new_tokens)
+    stops = stop_strings(stop)
     if not isinstance(speculate, bool):
         raise UsageError(f"speculate {speculate!r}, expected True or False")
     if isinstance(prompt, str):
@@ -105,6 +97,24 @@ def generate(
         )
     detokenizer = model.text.detokenizer() if stops or "tokenizer.json" in model.bundle else None
     return _stream(session, ids, max_new_tokens, sampling, detokenizer, StopMatcher(stops), speculate)
+
+
+def most_new_tokens(model, max_new_tokens) -> int:
+    """max_new_tokens; None means the generation_config's, else what the context holds."""
+    if max_new_tokens is None:
+        max_new_tokens = model.generation_config.get("max_new_tokens")
+    if max_new_tokens is None:
+        return model.info.n_ctx
+    return whole_number("max_new_tokens", max_new_tokens, 1, sys.maxsize)
+
+
+def stop_strings(stop) -> list:
+    """`stop`, a text or several or None, as a list; UsageError for what is no stop string."""
+    stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
+    several = isinstance(stops, (list, tuple, set, frozenset))
+    if not several or not all(isinstance(text, str) and text for text in stops):
+        raise UsageError(f"stop {stop!r}, expected a text or several, none of them empty")
+    return list(stops)
 
 
 def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher, speculate):

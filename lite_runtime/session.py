@@ -18,6 +18,15 @@ from . import _native
 from .errors import UsageError, file_path, whole_number
 from .generate import generate
 
+BLOCK = 64  # tokens of a block of the cache (kCacheBlock of the native core)
+
+
+def common_prefix(a, b) -> int:
+    """How many token ids `a` and `b` begin with alike."""
+    n = min(len(a), len(b))
+    differ = np.flatnonzero(np.asarray(a[:n], np.int32) != np.asarray(b[:n], np.int32))
+    return int(differ[0]) if differ.size else n
+
 
 class SessionHandle:
     """The native session behind a Session. The model knows it too and closes what is left open.
@@ -79,6 +88,7 @@ class Session:
     def __init__(self, model, pointer: int, tokens=()):
         self.model = model
         self._tokens = array.array("i", tokens)  # int32: the history that sampling reads
+        self._shared = []  # one object per full block of the cache that forks may share, equal in all of them
         self._handle = SessionHandle(pointer)
         model._handles.add(self._handle)
 
@@ -104,6 +114,7 @@ class Session:
             n = whole_number("cut: n", n, 0, len(self))
             _native.check(_native.library().ek_session_cut(pointer, n))
             del self._tokens[n:]
+            del self._shared[n // BLOCK :]
 
     def _set_aside(self, n: int) -> None:
         """Hides the last `n` tokens; the next call that uses the cache drops them, unless they are taken."""
@@ -115,12 +126,24 @@ class Session:
         """Shows `token`, the first of those set aside; False if they were dropped."""
         return self._handle.take(lambda: self._tokens.append(token))
 
+    def reuse(self, ids) -> int:
+        """Cuts the cache to what it has in common with the prompt `ids`, and gives how many tokens that is.
+
+        At least the prompt's last token is left to be an input, since logits come from one.
+        """
+        common = common_prefix(self._tokens, ids[:-1])
+        self.cut(common)
+        return common
+
     def fork(self) -> Session:
         """A second session with the same cache content; full blocks are shared."""
         fork = ctypes.c_void_p()
         with self.model._use(), self._handle.use() as pointer:
             _native.check(_native.library().ek_session_fork(pointer, ctypes.byref(fork)))
-            return Session(self.model, fork.value, self._tokens)
+            self._shared += [object() for _ in range(len(self) // BLOCK - len(self._shared))]
+            second = Session(self.model, fork.value, self._tokens)
+            second._shared = list(self._shared)
+            return second
 
     def save(self, path) -> None:
         """Writes the tokens and the cache to a file, for `model.restore`.

@@ -1,0 +1,45 @@
+"""Answers that go round in circles are seen, and others are not."""
+
+from __future__ import annotations
+
+import random
+
+from lite_runtime.answer import AnswerReader
+from lite_runtime.repetition import RepetitionDetector
+from lite_runtime.thinking import Tags
+
+
+def found_at(ids) -> list:
+    """After how many tokens the detector said so."""
+    detector = RepetitionDetector()
+    return [n for n, token in enumerate(ids, 1) if detector.add(token)]
+
+
+def test_32_tokens_three_times_in_a_row():
+    gram = random.Random(1).sample(range(1000), 32)
+    assert found_at([5, 6, *gram * 3, 7]) == [98]
+    assert found_at([*gram * 2, *gram[:31]]) == []
+    assert found_at([*gram * 2, 5000, *gram]) == []
+    assert found_at([*gram, *gram[:31], 5000, *gram * 3]) == [160]
+    assert found_at([1] * 97) == [96, 97]  # shorter ones that fill 32 tokens
+    assert found_at([1, 2, 3, 4] * 24) == [96]
+
+
+def test_it_is_what_the_definition_says():
+    rng = random.Random(2)
+    ids = []
+    while len(ids) < 6000:
+        gram = [rng.randrange(3) for _ in range(rng.choice((1, 8, 16, 31, 32, 33, 64)))]
+        ids += gram * rng.choice((1, 2, 3, 4, 100 // len(gram) + 1))
+    expected = [
+        n for n in range(96, len(ids) + 1)
+        if ids[n - 32 : n] == ids[n - 64 : n - 32] == ids[n - 96 : n - 64]
+    ]  # fmt: skip
+    assert found_at(ids) == expected and expected
+
+
+def test_a_reader_ends_with_it_unless_told_not_to():
+    for on in (True, False):
+        reader = AnswerReader("", Tags(), stop_at_repetition=on)
+        reasons = [reader.add(7, "ha").finish_reason for _ in range(96)]
+        assert reasons == [None] * 95 + ["repetition" if on else None]
