@@ -249,8 +249,6 @@ class Conversation:
         return True
 
     def _answer(self, turn):
-        if self._turn is not turn:
-            raise UsageError("the conversation went on without this answer; ask again")
         try:
             yield from self._items(turn)
         finally:

@@ -1,0 +1,564 @@
+"""Conversations: what is computed again and what is not, thinking, overflow, ends, files, threads."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import random
+import threading
+import time
+
+import numpy as np
+import pytest
+from r1_model import export_r1_tiny
+
+import lite_runtime
+from lite_runtime.conversation import Conversation
+from lite_runtime.errors import (
+    ContextFullError,
+    EdgeKitError,
+    FileFormatError,
+    MismatchError,
+    UsageError,
+)
+
+GREEDY = {"temperature": 0, "max_new_tokens": 8}
+THOUGHT = "First, 35 heads.\nThen 94 feet, 2 < 4.\n</think>\n\n有23只鸡，12只兔 🐔。"
+
+
+@pytest.fixture(scope="module")
+def tiny(native_library, tiny_nb):
+    with lite_runtime.load(tiny_nb) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def demo(native_library, demo_nb):
+    with lite_runtime.load(demo_nb) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def r1(native_library, tmp_path_factory):
+    with lite_runtime.load(export_r1_tiny(tmp_path_factory.mktemp("r1"))) as model:
+        yield model
+
+
+class Script:
+    """Texts that a model says next, whatever its logits are; all else is computed."""
+
+    def __init__(self):
+        self.ids = collections.deque()
+
+    def say(self, model, text: str, end: bool = True) -> list:
+        ids = model.text.encode(text, bos=False) + ([min(model.eos_ids)] if end else [])
+        self.ids.extend(ids)
+        return ids
+
+    def sample(self, _logits, _sampling, _history, _position) -> int:
+        return self.ids.popleft()
+
+
+@pytest.fixture
+def script(monkeypatch):
+    script = Script()
+    monkeypatch.setattr("lite_runtime.generate.sample", script.sample)
+    return script
+
+
+def quiet(model, **options) -> Conversation:
+    """A conversation that does nothing by itself."""
+    return Conversation(model, prefill_when_idle=False, **options)
+
+
+def content(items) -> str:
+    return "".join(item.content for item in items)
+
+
+def next_prompt(conversation, text: str) -> list:
+    """Ids that the next turn's prompt has, by the template over texts as the model wrote them."""
+    messages = [{"role": m["role"], "content": written(m)} for m in conversation.messages]
+    return conversation.model.text.encode_chat([*messages, {"role": "user", "content": text}])
+
+
+def written(message: dict) -> str:
+    if "reasoning_content" not in message:
+        return message["content"]
+    return f"<think>\n{message['reasoning_content']}\n</think>\n\n{message['content']}"
+
+
+def check_logits(conversation, text: str) -> None:
+    """The next prompt's last logits are those of a cold session; the conversation is left as it was."""
+    ids = next_prompt(conversation, text)
+    with conversation.model.session() as cold, conversation.session.fork() as warm:
+        common = warm.reuse(ids)
+        np.testing.assert_array_equal(warm.forward(ids[common:])[-1], cold.forward(ids)[-1])
+
+
+@pytest.mark.parametrize("kv_dtype", ["f16", "int8"])
+@pytest.mark.parametrize("n", [1, 2, 64, 65, 150, 200])
+def test_a_cut_is_exact_for_every_common_prefix(native_library, tiny_nb, n, kv_dtype):
+    ids = [(7 * i * i + 3) % 300 for i in range(n)]
+    others = [(i + 1) % 300 for i in ids]
+    with lite_runtime.load(tiny_nb, kv_dtype=kv_dtype) as model, model.session() as cold:
+        expected = cold.forward(ids)[-1]
+        for common in {0, 1, n // 2, n - 1, n, n + 1}:
+            for behind in (0, 1, 70):
+                held = (ids + [5])[:common] + others[common:] + [299] * behind
+                with model.session() as session:
+                    session.forward(held or [299])
+                    reused = session.reuse(ids)
+                    assert reused == min(common, n - 1)
+                    np.testing.assert_array_equal(session.forward(ids[reused:])[-1], expected)
+
+
+@pytest.mark.parametrize("name", ["tiny", "demo"])
+def test_turns_answer_as_cold_ones(request, name):
+    model = request.getfixturevalue(name)
+    with quiet(model, system="Be brief.") as conversation:
+        for turn, question in enumerate(["What is 3 plus 4?", "And 你好 🐔?", "Why?"]):
+            ids = next_prompt(conversation, question)
+            items = list(conversation.ask(question, **GREEDY))
+            with model.session() as cold:
+                expected = list(cold.generate(ids, **GREEDY))
+            assert [item.token for item in items] == [item.token for item in expected]
+            assert content(items) == "".join(item.text for item in expected)
+            assert items[-1].finish_reason == expected[-1].finish_reason
+            assert items[-1].n_prompt == len(ids) and (items[-1].n_cached > 0) == (turn > 0)
+            assert conversation.messages[-1] == {"role": "assistant", "content": content(items)}
+        assert [m["role"] for m in conversation.messages] == ["system", *["user", "assistant"] * 3]
+
+
+def test_the_answers_own_tokens_are_used_again(demo, script):
+    with quiet(demo) as conversation:
+        answer = script.say(demo, "They are 23 and 12.")
+        first = list(conversation.ask("How many?"))[-1]
+        script.say(demo, "Yes.")
+        second = list(conversation.ask("Sure?"))[-1]
+        assert second.n_cached == first.n_prompt + len(answer) - 1  # the end token was no input
+        check_logits(conversation, "Why?")
+        # Tokens that the tokenizer would not choose for their text: from there on all is new.
+        letters = [demo.text.tokenizer.token_to_id(letter) for letter in "twelve"]
+        script.say(demo, "He said", end=False)
+        n_before = len(script.ids)
+        script.ids.extend([*letters, min(demo.eos_ids)])
+        third = list(conversation.ask("What?"))[-1]
+        assert conversation.messages[-1]["content"] == "He saidtwelve"
+        script.say(demo, "Yes.")
+        fourth = list(conversation.ask("Sure?"))[-1]
+        assert third.n_prompt < fourth.n_cached <= third.n_prompt + n_before + 1
+        check_logits(conversation, "Why?")
+
+
+def test_items_of_a_turn(r1, script):
+    ids = script.say(r1, THOUGHT)
+    with quiet(r1) as conversation:
+        items = list(conversation.ask("今有雉兔同笼"))
+        reasoning = "".join(item.reasoning for item in items)
+        assert reasoning == "First, 35 heads.\nThen 94 feet, 2 < 4."
+        assert content(items) == "有23只鸡，12只兔 🐔。" and "\ufffd" not in reasoning + content(items)
+        assert [item.token for item in items] == ids
+        assert [item.n_generated for item in items] == list(range(1, len(ids) + 1))
+        assert items[-1].n_reasoning == ids.index(r1.text.tokenizer.token_to_id("</think>")) + 1
+        assert {item.finish_reason for item in items[:-1]} == {None}
+        last = items[-1]
+        assert (last.finish_reason, last.cut_in) == ("stop", None)
+        assert 0 < last.first_token_seconds and last.prefill_tps > 0 and last.decode_tps > 0
+        assert items[0].decode_tps == 0
+        assert conversation.messages == [
+            {"role": "user", "content": "今有雉兔同笼"},
+            {"role": "assistant", "content": content(items), "reasoning_content": reasoning},
+        ]
+
+
+def test_dropped_thinking_is_prefilled_in_idle_time(r1, script):
+    with quiet(r1, system="Think.") as conversation:
+        script.say(r1, THOUGHT)
+        n_first = list(conversation.ask("今有雉兔同笼"))[-1].n_prompt
+        ids = next_prompt(conversation, "Why?")
+        assert "<think>" not in r1.text.tokenizer.decode(ids[:-2], skip_special_tokens=False)
+        check_logits(conversation, "Why?")
+        conversation.settle()
+        assert conversation.session.tokens == ids[: len(conversation.session)]
+        assert len(ids) - len(conversation.session) <= 5  # "Why?" and the beginning of an answer
+        check_logits(conversation, "Why?")
+        script.say(r1, THOUGHT)
+        last = list(conversation.ask("Why?"))[-1]
+        assert last.n_cached > n_first and last.n_prompt - last.n_cached <= 5
+        assert last.n_prompt == len(ids)
+
+
+def test_it_settles_in_a_thread(r1, script):
+    with Conversation(r1) as conversation:
+        script.say(r1, THOUGHT)
+        list(conversation.ask("今有雉兔同笼"))
+        ids = next_prompt(conversation, "Why?")
+        deadline = time.monotonic() + 30
+        while True:
+            tokens = conversation.session.tokens
+            if tokens == ids[: len(tokens)] and len(ids) - len(tokens) <= 5:
+                break
+            assert time.monotonic() < deadline, "the trimmed answer was not prefilled"
+            time.sleep(0.01)
+
+
+def test_settling_makes_way_at_any_moment(demo, tmp_path):
+    """A long history settles chunk by chunk; whatever comes next is exact."""
+    rng = random.Random(5)
+    long = " ".join(f"{rng.randrange(1000)} sheep" for _ in range(300))
+    messages = [{"role": "user", "content": long}, {"role": "assistant", "content": "Yes."}]
+    with quiet(demo, messages=messages) as conversation:
+        ids = next_prompt(conversation, "Why?")
+        with demo.session() as cold:
+            expected = [item.token for item in cold.generate(ids, **GREEDY)]
+        for action in ("cancel", "save", "ask"):
+            conversation.session.cut(0)
+            thread = threading.Thread(target=conversation.settle)
+            thread.start()
+            while len(conversation.session) == 0 and thread.is_alive():
+                time.sleep(0.001)
+            if action == "cancel":
+                conversation.cancel()
+                thread.join(10)
+                assert 0 < len(conversation.session) < len(ids) - 10, "it was not ended early"
+                assert conversation.session.tokens == ids[: len(conversation.session)]
+            elif action == "save":
+                conversation.save(tmp_path / "c")
+            else:
+                items = list(conversation.ask("Why?", **GREEDY))
+                assert [item.token for item in items] == expected and items[-1].n_cached > 0
+            thread.join(10)
+            assert not thread.is_alive()
+        with Conversation.load(demo, tmp_path / "c", prefill_when_idle=False) as loaded:
+            assert 0 < len(loaded.session) < len(ids) - 10
+            assert [item.token for item in loaded.ask("Why?", **GREEDY)] == expected
+    conversation = quiet(demo, messages=messages)
+    thread = threading.Thread(target=conversation.settle)
+    thread.start()
+    time.sleep(0.01)
+    conversation.close()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_thinking_budget(r1, script):
+    closing = r1.text.encode("\n</think>\n\n", bos=False)
+    with quiet(r1, thinking_budget=3) as conversation:
+        thought = script.say(r1, "one two three four", end=False)[:3]
+        script.ids = collections.deque(thought)
+        script.say(r1, "Four.")
+        items = list(conversation.ask("Count"))
+        assert "".join(item.reasoning for item in items) == r1.text.decode(thought)
+        assert content(items) == "Four." and items[-1].finish_reason == "stop"
+        assert items[-1].n_reasoning == 3
+        n = items[-1].n_prompt
+        assert conversation.session.tokens[n : n + 3 + len(closing)] == thought + closing
+    with quiet(r1, thinking_budget=0) as conversation:
+        script.say(r1, "Four.")
+        items = list(conversation.ask("Count"))
+        assert conversation.session.tokens[items[0].n_prompt - len(closing) : items[0].n_prompt] == closing
+        assert content(items) == "Four." and conversation.messages[-1]["reasoning_content"] == ""
+    with quiet(r1, thinking_budget=100) as conversation:  # not reached
+        ids = script.say(r1, THOUGHT)
+        assert [item.token for item in conversation.ask("Count")] == ids
+
+
+def test_a_budget_changes_no_number_of_the_answer(r1):
+    """The forced tokens are inputs like others: the answer is that of a prompt which holds them."""
+    options = {"temperature": 1.3, "seed": 11}
+    closing = r1.text.encode("\n</think>\n\n", bos=False)
+    with quiet(r1, thinking_budget=5) as conversation:
+        items = list(conversation.ask("Count", max_new_tokens=20, **options))
+    tokens = [item.token for item in items]
+    prompt = r1.text.encode_chat([{"role": "user", "content": "Count"}])
+    with r1.session() as cold:
+        ids = prompt + tokens[:5] + closing
+        assert [i.token for i in cold.generate(ids, max_new_tokens=15, **options)] == tokens[5:]
+        assert items[-1].cut_in == "answer"
+
+
+@pytest.mark.parametrize("text, where", [(THOUGHT, "thinking"), ("</think>" + "a b c d e f", "answer")])
+def test_length_says_where_it_cut(r1, script, text, where):
+    script.say(r1, text)
+    with quiet(r1) as conversation:
+        last = list(conversation.ask("x", max_new_tokens=4))[-1]
+        assert (last.finish_reason, last.cut_in, last.n_generated) == ("length", where, 4)
+        assert conversation.messages[-1]["role"] == "assistant"
+        check_logits(conversation, "y")
+
+
+def test_repetition_ends_an_answer(tiny, script):
+    for on, reason, n in ((True, "repetition", 96), (False, "length", 120)):
+        script.ids = collections.deque(tiny.text.encode("ab", bos=False) * 60)
+        with quiet(tiny, stop_at_repetition=on) as conversation:
+            items = list(conversation.ask("x", max_new_tokens=120))
+            assert (items[-1].finish_reason, items[-1].n_generated) == (reason, n)
+            assert content(items) == "ab" * (n // 2)
+
+
+def test_stop_strings(r1, script):
+    script.say(r1, "so END it\n</think>\n\nThe END of it")
+    with quiet(r1) as conversation:
+        items = list(conversation.ask("x", stop=["END"]))
+        assert content(items) == "The " and items[-1].finish_reason == "stop"
+        assert "END" in conversation.messages[-1]["reasoning_content"]
+        check_logits(conversation, "y")
+
+
+def test_cancel_from_another_thread(tiny, script):
+    script.ids = collections.deque(range(1, 60))
+    with quiet(tiny) as conversation:
+        items = []
+        for item in conversation.ask("x", max_new_tokens=50):
+            items.append(item)
+            if item.n_generated == 5:
+                thread = threading.Thread(target=conversation.cancel)
+                thread.start()
+                thread.join()
+        assert (items[-1].finish_reason, items[-1].token, items[-1].n_generated) == ("cancelled", None, 5)
+        assert conversation.messages[-1]["content"] == content(items)
+        conversation.cancel()  # nothing runs: nothing happens
+        script.ids = collections.deque(range(1, 60))
+        assert list(conversation.ask("y", max_new_tokens=9))[-1].n_generated == 9
+        check_logits(conversation, "z")
+
+
+def test_cancelled_before_the_first_token_leaves_no_trace(tiny):
+    with quiet(tiny) as conversation:
+        stream = conversation.ask("x", **GREEDY)
+        conversation.cancel()
+        (item,) = stream
+        assert (item.finish_reason, item.n_generated) == ("cancelled", 0)
+        assert conversation.messages == []
+        assert list(conversation.ask("x", **GREEDY))[-1].finish_reason == "length"
+
+
+@pytest.mark.parametrize("stop, reason", [(None, "length"), ("c", "stop")])
+def test_a_cancel_that_comes_late_spares_what_comes_next(tiny, monkeypatch, stop, reason):
+    said = iter(tiny.text.encode("abcdefghij", bos=False))
+
+    def sample(*_):
+        token = next(said)
+        if token == tiny.text.encode("c", bos=False)[0]:
+            conversation.cancel()  # while the last token is drawn
+        return token
+
+    monkeypatch.setattr("lite_runtime.generate.sample", sample)
+    with quiet(tiny) as conversation:
+        items = list(conversation.ask("x", max_new_tokens=3, stop=stop))
+        assert (items[-1].finish_reason, items[-1].n_generated) == (reason, 3)
+        n = len(conversation.session)
+        conversation.settle()
+        assert len(conversation.session) > n
+        assert list(conversation.ask("y", max_new_tokens=2))[-1].n_generated == 2
+
+
+def test_left_early(tiny, script):
+    with quiet(tiny) as conversation:
+        script.ids = collections.deque(range(1, 60))
+        for item in conversation.ask("x", max_new_tokens=50):
+            if item.n_generated == 3:
+                break
+        del item
+        assert len(conversation.messages) == 2
+        held = conversation.ask("y", max_new_tokens=50)
+        next(held)
+        script.ids = collections.deque(range(1, 60))
+        list(conversation.ask("z", max_new_tokens=3))  # ends it
+        assert [m["content"] for m in conversation.messages[::2]] == ["x", "y", "z"]
+        never = conversation.ask("never", max_new_tokens=3)
+        script.ids = collections.deque(range(1, 60))
+        list(conversation.ask("w", max_new_tokens=3))
+        assert list(never) == list(held) == []
+        assert [m["content"] for m in conversation.messages[::2]] == ["x", "y", "z", "w"]
+
+
+def test_one_answer_at_a_time(tiny, script, monkeypatch):
+    entered, go = threading.Event(), threading.Event()
+
+    def sample(*_):
+        entered.set()
+        go.wait(20)
+        return 5
+
+    monkeypatch.setattr("lite_runtime.generate.sample", sample)
+    with quiet(tiny) as conversation:
+        thread = threading.Thread(target=lambda: list(conversation.ask("x", max_new_tokens=2)))
+        thread.start()
+        assert entered.wait(20)
+        with pytest.raises(UsageError, match="is answering"):
+            conversation.ask("y")
+        go.set()
+        thread.join(20)
+        assert [m["role"] for m in conversation.messages] == ["user", "assistant"]
+
+
+def small(tiny_nb, n_ctx, **options):
+    model = lite_runtime.load(tiny_nb, n_ctx=n_ctx)
+    return model, quiet(model, **options)
+
+
+def test_overflow_error_and_stop(tiny_nb, native_library):
+    for overflow in ("error", "stop"):
+        model, conversation = small(tiny_nb, 120, overflow=overflow, system="s")
+        with model:
+            list(conversation.ask("x", **GREEDY))
+            before, tokens = list(conversation.messages), conversation.session.tokens
+            if overflow == "error":
+                with pytest.raises(ContextFullError, match="needs .* tokens of context, the limit is 120"):
+                    conversation.ask("y" * 200)
+            else:
+                (item,) = conversation.ask("y" * 200)
+                assert (item.finish_reason, item.cut_in, item.token) == ("length", "prompt", None)
+            assert (conversation.messages, conversation.session.tokens) == (before, tokens)
+            last = list(conversation.ask("x", temperature=0))[-1]  # the answer fills the context
+            assert last.finish_reason in ("length", "stop") and len(conversation.session) <= 120
+
+
+def test_overflow_slides_and_keeps_the_system_message(tiny_nb, native_library, script):
+    model, conversation = small(tiny_nb, 150, overflow="slide", system="Keep")
+    with model:
+        script.ids = collections.deque(range(1, 251))
+        for turn in range(12):
+            last = list(conversation.ask(f"{turn}" * 20, max_new_tokens=10))[-1]
+            assert last.finish_reason == "length" and last.n_generated == 10
+            assert conversation.messages[0] == {"role": "system", "content": "Keep"}
+            assert conversation.messages[-2]["content"] == f"{turn}" * 20
+            assert len(next_prompt(conversation, "")) <= 150 + 40
+            check = [m["role"] for m in conversation.messages]
+            assert check == ["system", *["user", "assistant"] * (len(check) // 2)]
+        assert len(conversation.messages) < 9
+        with pytest.raises(ContextFullError, match="shorten it"):
+            conversation.ask("y" * 200)
+        assert len(conversation.messages) < 9
+
+
+def test_overflow_slides_amid_an_answer(tiny_nb, native_library, script):
+    model, conversation = small(tiny_nb, 200, overflow="slide", system="Keep")
+    with model:
+        model.__dict__["eos_ids"] = frozenset()
+        script.ids = collections.deque([70 + i % 9 for i in range(10)])
+        list(conversation.ask("a" * 60, max_new_tokens=10))
+        said = [70 + i % 23 for i in range(170)]
+        script.ids = collections.deque(said)
+        items = list(conversation.ask("b" * 20, max_new_tokens=100))
+        assert [m["content"] for m in conversation.messages[:2]] == ["Keep", "b" * 20]
+        assert (items[-1].finish_reason, items[-1].n_generated) == ("length", 100)
+        assert [item.token for item in items] == said[:100]
+        ids = model.text.encode_chat(conversation.messages[:2]) + said[:99]
+        assert conversation.session.tokens == ids
+        with model.session() as cold:
+            np.testing.assert_array_equal(conversation.session.forward([3])[-1], cold.forward([*ids, 3])[-1])
+        script.ids = collections.deque(said)
+        last = list(conversation.ask("c" * 60))[-1]  # one turn alone that the context does not hold
+        assert (last.finish_reason, last.cut_in) == ("length", "answer")
+        assert len(conversation.session) == 200
+
+
+def test_saved_and_loaded(r1, tiny, script, tmp_path):
+    path = tmp_path / "talk"
+    with quiet(r1, system="Think.") as conversation:
+        script.say(r1, THOUGHT)
+        list(conversation.ask("今有雉兔同笼"))
+        conversation.save(path)
+        assert sorted(os.listdir(tmp_path)) == ["talk", "talk.session"]
+        with Conversation.load(r1, path, prefill_when_idle=False) as loaded:
+            assert loaded.messages == conversation.messages
+            assert loaded.session.tokens == conversation.session.tokens
+            check_logits(loaded, "Why?")
+        conversation.reset()
+        assert conversation.messages == [{"role": "system", "content": "Think."}]
+        conversation.reset("Anew.")
+        assert conversation.messages == [{"role": "system", "content": "Anew."}]
+    with pytest.raises(MismatchError):
+        Conversation.load(tiny, path)
+    os.remove(tmp_path / "talk.session")
+    with Conversation.load(tiny, path, prefill_when_idle=False) as loaded:
+        assert len(loaded.session) == 0 and len(loaded.messages) == 3
+
+
+def test_damaged_files_are_refused(tiny, tmp_path):
+    path = tmp_path / "talk"
+    with quiet(tiny, system="Be brief.") as conversation:
+        list(conversation.ask("x", **GREEDY))
+        conversation.save(path)
+    sound, session = path.read_bytes(), (tmp_path / "talk.session").read_bytes()
+    rng = random.Random(3)
+    for _ in range(200):
+        damaged = bytearray(sound)
+        at = rng.randrange(len(sound))
+        damaged[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged if rng.random() < 0.7 else damaged[:at])
+        try:
+            with Conversation.load(tiny, path) as loaded:  # what means the same, such as another space
+                assert loaded.messages == conversation.messages
+        except FileFormatError as error:
+            assert str(path) in str(error)
+    content = json.loads(sound)
+    for change, problem in (
+        ({"edge_kit_conversation": 2}, "version 2, this build reads 1"),
+        ({"messages": [{"role": "user"}]}, "message 0 is .* expected a dict with the texts"),
+        ({"messages": "x"}, "messages are a str"),
+        ({"messages": []}, "checksum of its messages differs"),
+        ({"edge_kit_conversation": None}, "not a saved conversation"),
+    ):
+        path.write_text(json.dumps({**content, **change}))
+        with pytest.raises(FileFormatError, match=problem):
+            Conversation.load(tiny, path)
+    path.write_bytes(sound)
+    (tmp_path / "talk.session").write_bytes(session[:-9])
+    with pytest.raises(FileFormatError, match="talk.session"):
+        Conversation.load(tiny, path)
+    for place, problem in ((tmp_path, "no regular file"), (tmp_path / "no", "No such file")):
+        with pytest.raises(EdgeKitError, match=problem):
+            Conversation.load(tiny, place)
+
+
+def test_a_save_that_fails_leaves_the_old_one(tiny, tmp_path):
+    with quiet(tiny) as conversation:
+        list(conversation.ask("x", **GREEDY))
+        with pytest.raises(EdgeKitError, match="No such file"):
+            conversation.save(tmp_path / "no" / "talk")
+        (tmp_path / "talk").mkdir()
+        with pytest.raises(EdgeKitError, match="talk: cannot be written"):
+            conversation.save(tmp_path / "talk")
+        assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ({"overflow": "slid"}, "overflow 'slid', expected one of error, stop, slide"),
+        ({"thinking_budget": -1}, "thinking_budget -1, expected a whole number"),
+        ({"system": 5}, "message 0 is"),
+        ({"messages": [{"role": "user"}]}, "message 0 is"),
+    ],
+)
+def test_wrong_arguments(tiny, options, problem):
+    with pytest.raises(UsageError, match=problem):
+        Conversation(tiny, **options)
+
+
+def test_wrong_questions_change_nothing(tiny):
+    with quiet(tiny) as conversation:
+        for question, options, problem in (
+            (5, {}, "message 0 is"),
+            ("\ud800", {}, "not valid Unicode"),
+            ("x", {"temperature": -1}, "temperature -1"),
+            ("x", {"stop": ""}, "stop ''"),
+            ("x", {"max_new_tokens": 0}, "max_new_tokens 0"),
+        ):
+            with pytest.raises(UsageError, match=problem):
+                conversation.ask(question, **options)
+            assert conversation.messages == []
+        list(conversation.ask("x", **GREEDY))
+
+
+def test_closed(tiny):
+    conversation = Conversation(tiny)
+    list(conversation.ask("x", **GREEDY))
+    conversation.close()
+    conversation.close()
+    with pytest.raises(UsageError, match="closed"):
+        conversation.ask("y")
