@@ -79,19 +79,26 @@ class SessionPool:
             each.session.close()
 
     def _keep(self, session, owner) -> None:
-        dropped = [kept for kept in self._kept if _is_beginning(kept.session, session)]
-        self._kept = [kept for kept in self._kept if kept not in dropped] + [_Kept(session, owner)]
+        others = [kept for kept in self._kept if kept.session is not session]
+        dropped = [kept for kept in others if _is_beginning(kept.session, session)]
+        self._kept = [kept for kept in others if kept not in dropped] + [_Kept(session, owner)]
         while self._kept and self._n_bytes() > self.max_bytes:
             dropped.append(self._kept.pop(0))
         for kept in dropped:
             kept.session.close()
 
     def _n_bytes(self) -> int:
-        shared, n_blocks = set(), 0
+        info = self.model.info
+        block = BLOCK * info.kv_bytes_per_token
+        # Keys and values as they are written, fp16 at least; an int8 cache keeps its last full block so, too.
+        written = max(block, BLOCK * info.n_layers * info.n_kv_heads * info.head_dim * 2 * 2)
+        shared, n_bytes = set(), 0
         for kept in self._kept:
+            n_full, rest = divmod(len(kept.session), BLOCK)
             shared.update(map(id, kept.session._shared))
-            n_blocks += -(-len(kept.session) // BLOCK) - len(kept.session._shared)
-        return (len(shared) + n_blocks) * BLOCK * self.model.info.kv_bytes_per_token
+            n_bytes += (n_full - len(kept.session._shared)) * block + (rest > 0) * written
+            n_bytes += (n_full > 0 and block < written) * written
+        return n_bytes + len(shared) * block
 
 
 def _is_beginning(first, second) -> bool:
