@@ -15,7 +15,6 @@ import time
 _BEGAN = time.perf_counter()
 
 import lite_runtime  # noqa: E402
-from edge_kit.commands.chat import common_prefix  # noqa: E402
 from lite_runtime.errors import EdgeKitError, UsageError, whole_number  # noqa: E402
 from lite_runtime.generate import make_sampling, sample  # noqa: E402
 
@@ -71,8 +70,7 @@ def answer(model, session, body: bytes):
     charge("parse")
     ids = model.text.encode_chat(messages)
     charge("encode")
-    reused = common_prefix(session.tokens, ids[:-1])
-    session.cut(reused)
+    reused = session.reuse(ids)
     sampling = make_sampling({}, temperature, None, None, None, None, seed=0)
     step, tokens, parts, first = ids[reused:], array.array("i", ids), [], None
     detokenizer = None

@@ -13,7 +13,6 @@ import pytest
 
 import lite_runtime
 from edge_kit.cli import main
-from edge_kit.commands import chat
 
 EDGE_KIT = [sys.executable, "-m", "edge_kit"]
 SMOKE = Path(__file__).with_name("runtime_smoke.py")
@@ -66,34 +65,6 @@ def test_standard_input_that_is_no_utf8(tiny_nb, native_library):
     assert done.returncode == 2 and b"not UTF-8 (byte 2)" in done.stderr
 
 
-def test_chat_prefills_only_what_is_new(tiny, capsys):
-    options = {"max_new_tokens": 4, "temperature": 0}
-    with tiny.session() as session, tiny.session() as cold:
-        history = [{"role": "user", "content": "one"}]
-        text, last = chat.answer(tiny, session, history, options)
-        assert last.n_prompt == len(tiny.text.encode_chat(history))
-        history += [{"role": "assistant", "content": text}, {"role": "user", "content": "two"}]
-        ids, before = tiny.text.encode_chat(history), session.tokens
-        text, last = chat.answer(tiny, session, history, options)
-        common = chat.common_prefix(before, ids)
-        assert common > 0 and last.n_prompt == len(ids) - common
-        fresh = "".join(item.text for item in cold.generate(ids, **options))
-        assert text == fresh
-        chat.answer(tiny, session, history, options)  # all of it is in the cache: one token is an input again
-        assert capsys.readouterr().out.endswith(fresh)
-
-
-def test_common_prefix():
-    for a, b, n in [
-        ([], [1], 0),
-        ([1, 2], [1, 2], 2),
-        ([1, 2], [1, 3], 1),
-        ([1, 2, 3], [1, 2], 2),
-        ([2], [1], 0),
-    ]:
-        assert chat.common_prefix(a, b) == n
-
-
 def test_chat_command_until_the_input_ends(tiny_nb, native_library):
     command = EDGE_KIT + ["chat", str(tiny_nb), "--max-new-tokens", "3", "--n-ctx", "90"]
     lines = b"hi\n\n" + b"x" * 200 + b"\n\xff\xfe\nyes\n"
@@ -102,7 +73,7 @@ def test_chat_command_until_the_input_ends(tiny_nb, native_library):
             command, input=lines, capture_output=True, timeout=60, env={**os.environ, **environment}
         )
         assert done.returncode == 0, done.stderr
-        assert done.stderr.count(b" new") >= 2 and b"[not sent: the prompt needs" in done.stderr
+        assert done.stderr.count(b" new") >= 2 and b"[not sent: the conversation needs" in done.stderr
         assert b"[not sent: the line is not UTF-8]" in done.stderr
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from lite_runtime.conversation import OVERFLOWS, Conversation
 from lite_runtime.errors import ContextFullError
 
 from . import generation
@@ -14,12 +15,26 @@ HELP = "talk to a model, line by line"
 def add_arguments(parser) -> None:
     generation.add_model_arguments(parser)
     generation.add_generation_arguments(parser)
+    parser.add_argument(
+        "--overflow",
+        choices=OVERFLOWS,
+        default=OVERFLOWS[0],
+        help="where the context does not hold the conversation: refuse the line, stop without an answer, or "
+        f"forget the oldest turns; default: {OVERFLOWS[0]}",
+    )
+    parser.add_argument(
+        "--thinking-budget",
+        type=generation.whole,
+        metavar="N",
+        help="most tokens that the model may think before it answers; default: any number",
+    )
 
 
 def run(args) -> int:
     options = generation.generation_options(args)
-    with generation.load_model(args) as model, model.session() as session:
-        history = [{"role": "system", "content": args.system}] if args.system is not None else []
+    with generation.load_model(args) as model, Conversation(
+        model, args.system, overflow=args.overflow, thinking_budget=args.thinking_budget
+    ) as conversation:
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
         print("Ctrl-C stops an answer, Ctrl-D ends the conversation.", file=sys.stderr)
         while True:
@@ -33,31 +48,22 @@ def run(args) -> int:
             if any("\ud800" <= character <= "\udfff" for character in line):
                 print("[not sent: the line is not UTF-8]", file=sys.stderr)
                 continue
-            history.append({"role": "user", "content": line})
             try:
-                text, last = answer(model, session, history, options)
+                items = conversation.ask(line, **options)
             except ContextFullError as error:
-                history.pop()
                 print(f"[not sent: {error}]", file=sys.stderr)
                 continue
-            history.append({"role": "assistant", "content": text})
+            last = show(generation.stream(items, conversation.cancel))
             print(flush=True)
             print(generation.speeds(last), file=sys.stderr)
 
 
-def answer(model, session, history: list, options: dict):
-    """Shows the model's answer to `history`; gives its text and the last Item.
-
-    The session is cut to what it has in common with the rendered history. At least one token is prefilled,
-    since logits come from an input.
-    """
-    ids = model.text.encode_chat(history)
-    common = common_prefix(session.tokens, ids[:-1])
-    session.cut(common)
-    text, _, last = generation.show(generation.stream(session, ids[common:], options))
-    return text, last
-
-
-def common_prefix(a: list, b: list) -> int:
-    """How many tokens `a` and `b` begin with alike."""
-    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+def show(items):
+    """Writes reasoning and answer as they come, an empty line between them; gives the last ChatItem."""
+    thought, item = False, None
+    for item in items:
+        thought = thought or bool(item.reasoning)
+        gap = "\n\n" if thought and item.content else ""
+        thought = thought and not item.content
+        print(item.reasoning + gap + item.content, end="", flush=True)
+    return item

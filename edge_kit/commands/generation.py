@@ -30,6 +30,13 @@ def positive(text: str) -> int:
     return value
 
 
+def whole(text: str) -> int:
+    """An argparse type: an integer from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}', expected an integer of at least 0")
+    return int(text)
+
+
 def add_model_arguments(parser) -> None:
     """FILE, --threads, --n-ctx and --kv-dtype."""
     parser.add_argument("file", metavar="FILE", help="a .nb file")
@@ -78,13 +85,12 @@ def load_model(args):
     return lite_runtime.load(args.file, n_threads=args.threads, n_ctx=args.n_ctx, kv_dtype=args.kv_dtype)
 
 
-def stream(session, prompt, options: dict):
-    """The Items of a generation, for the main thread.
+def stream(items, cancel):
+    """The items of a generation or a conversation, for the main thread.
 
-    The first Ctrl-C cancels it: the last Item then has finish_reason "cancelled". Native code has a thread of
-    its own, since Python sees Ctrl-C only between bytecodes of the main one.
+    The first Ctrl-C calls `cancel`: the last item then has finish_reason "cancelled". Native code has a
+    thread of its own, since Python sees Ctrl-C only between bytecodes of the main one.
     """
-    items = session.generate(prompt, **options)  # arguments are checked here
     results = queue.Queue()
 
     def work():
@@ -96,7 +102,7 @@ def stream(session, prompt, options: dict):
 
     def stop(_signal, _frame):
         signal.signal(signal.SIGINT, previous)
-        session.cancel()
+        cancel()
 
     previous = signal.signal(signal.SIGINT, stop)
     worker = threading.Thread(target=work, daemon=True)
@@ -112,7 +118,7 @@ def stream(session, prompt, options: dict):
     finally:
         signal.signal(signal.SIGINT, previous)
         if not ended:  # the consumer left early
-            session.cancel()
+            cancel()
         worker.join()
 
 
@@ -131,14 +137,18 @@ def show(items, out=None):
 
 def speeds(item) -> str:
     """One line about a finished generation."""
-    line = f"{item.n_prompt} prompt tokens"
+    line, n_cached = f"{item.n_prompt} prompt tokens", getattr(item, "n_cached", 0)
+    if n_cached:
+        line += f", {n_cached} of them known, the rest"
     if item.n_generated:
         line += f" at {item.prefill_tps:.1f} tokens/s, {item.n_generated} new"
     if item.n_generated > 1:
         line += f" at {item.decode_tps:.1f} tokens/s"
+    where = getattr(item, "cut_in", None)
     reasons = {
         "stop": "the model ended its answer",
-        "length": "cut: --max-new-tokens or the context was reached",
+        "length": f"cut{' in the ' + where if where else ''}: --max-new-tokens or the context was reached",
+        "repetition": "cut: it repeated itself",
         "cancelled": "cancelled",
     }
     return f"[{line}; {reasons[item.finish_reason]}]"

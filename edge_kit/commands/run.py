@@ -37,7 +37,8 @@ def run(args) -> int:
             ids = model.text.encode(prompt)
         else:
             ids = model.text.encode_chat(messages(args.system, prompt))
-        items = generation.stream(session, ids, generation.generation_options(args))
+        items = session.generate(ids, **generation.generation_options(args))  # arguments are checked here
+        items = generation.stream(items, session.cancel)
         text, tokens, last = generation.show(items, io.StringIO() if args.json else sys.stdout)
         if args.json:
             print(
