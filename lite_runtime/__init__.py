@@ -10,8 +10,21 @@ For example:
 from __future__ import annotations
 
 from ._native import available_isas
+from .answer import ChatItem
+from .conversation import Conversation
 from .generate import Item
 from .model import Model, ModelInfo, load
+from .pool import SessionPool
 from .session import Session
 
-__all__ = ["Item", "Model", "ModelInfo", "Session", "available_isas", "load"]
+__all__ = [
+    "ChatItem",
+    "Conversation",
+    "Item",
+    "Model",
+    "ModelInfo",
+    "Session",
+    "SessionPool",
+    "available_isas",
+    "load",
+]

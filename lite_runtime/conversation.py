@@ -106,8 +106,8 @@ class Conversation:
         epoch, target = self._epoch, None
         while True:
             with self._lock:
-                if epoch != self._epoch or self._turn is not None:
-                    return
+                if epoch != self._epoch or self._turn is not None or not threading.main_thread().is_alive():
+                    return  # a question has come, or the program ends
                 target = self._next_beginning() if target is None else target
                 common = common_prefix(self.session._tokens, target)
                 if common == len(target):
@@ -304,7 +304,8 @@ class Conversation:
                 self.settle()
 
         if self.prefill_when_idle:
-            threading.Thread(target=settle, daemon=True).start()
+            # No daemon: Python must not end amid its native call, which the model's end waits for.
+            threading.Thread(target=settle).start()
 
     def _next_beginning(self) -> list:
         """Ids of what all prompts begin with that a next question may make."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 N_GRAM = 32  # tokens
 TIMES = 3  # in a row
 
@@ -20,3 +22,13 @@ class RepetitionDetector:
         self._last[self._next] = token
         self._next = (self._next + 1) % N_GRAM
         return self._n_same >= (TIMES - 1) * N_GRAM
+
+
+def until_repetition(items):
+    """The Items of a generation; one that repeats itself ends with finish_reason "repetition"."""
+    detector = RepetitionDetector()
+    for item in items:
+        if item.finish_reason is None and detector.add(item.token):
+            yield dataclasses.replace(item, finish_reason="repetition")
+            return
+        yield item

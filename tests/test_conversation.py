@@ -6,6 +6,8 @@ import collections
 import json
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 
@@ -23,6 +25,7 @@ from lite_runtime.errors import (
     UsageError,
 )
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 GREEDY = {"temperature": 0, "max_new_tokens": 8}
 THOUGHT = "First, 35 heads.\nThen 94 feet, 2 < 4.\n</think>\n\n有23只鸡，12只兔 🐔。"
 
@@ -242,6 +245,38 @@ def test_settling_makes_way_at_any_moment(demo, tmp_path):
     assert not thread.is_alive()
 
 
+def test_the_model_is_closed_amid_idle_time(native_library, demo_nb):
+    model = lite_runtime.load(demo_nb)
+    conversation = Conversation(model, messages=[{"role": "user", "content": "sheep " * 1500}])
+    conversation._settle_in_thread()
+    while len(conversation.session) == 0:
+        time.sleep(0.001)
+    model.close()
+    assert len(conversation.session) < 1500
+    with pytest.raises(UsageError, match="closed"):
+        conversation.ask("x")
+
+
+_ENDS_AMID_IDLE_TIME = """
+import sys, time, lite_runtime
+model = lite_runtime.load(sys.argv[1])
+messages = [{"role": "user", "content": "sheep " * 5000}, {"role": "assistant", "content": "Yes."}]
+conversation = lite_runtime.Conversation(model, messages=messages)
+conversation.save(sys.argv[2])
+while len(conversation.session) == 0:
+    time.sleep(0.001)
+print(len(conversation.session), flush=True)
+"""
+
+
+def test_the_program_ends_amid_idle_time(native_library, demo_nb, tmp_path):
+    command = [sys.executable, "-c", _ENDS_AMID_IDLE_TIME, str(demo_nb), str(tmp_path / "c")]
+    started = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "") and int(done.stdout) < 1000
+    assert time.monotonic() - started < 60
+
+
 def test_thinking_budget(r1, script):
     closing = r1.text.encode("\n</think>\n\n", bos=False)
     with quiet(r1, thinking_budget=3) as conversation:
@@ -262,6 +297,15 @@ def test_thinking_budget(r1, script):
     with quiet(r1, thinking_budget=100) as conversation:  # not reached
         ids = script.say(r1, THOUGHT)
         assert [item.token for item in conversation.ask("Count")] == ids
+
+
+def test_a_budget_that_the_context_has_no_room_to_close(native_library, r1, script):
+    with lite_runtime.load(r1.path, n_ctx=12) as model, quiet(model, thinking_budget=4) as conversation:
+        script.say(model, "one two three four five six seven eight")
+        last = list(conversation.ask("x"))[-1]
+        assert (last.finish_reason, last.cut_in) == ("length", "thinking")
+        assert len(conversation.session) <= 12
+        assert conversation.messages[-1]["content"] == ""
 
 
 def test_a_budget_changes_no_number_of_the_answer(r1):

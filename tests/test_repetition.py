@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 
+import pytest
+
+import lite_runtime
+from edge_kit.cli import main
 from lite_runtime.answer import AnswerReader
 from lite_runtime.repetition import RepetitionDetector
 from lite_runtime.thinking import Tags
@@ -43,3 +48,13 @@ def test_a_reader_ends_with_it_unless_told_not_to():
         reader = AnswerReader("", Tags(), stop_at_repetition=on)
         reasons = [reader.add(7, "ha").finish_reason for _ in range(96)]
         assert reasons == [None] * 95 + ["repetition" if on else None]
+
+
+@pytest.mark.parametrize("raw, reason, n", [([], "repetition", 96), (["--raw"], "length", 120)])
+def test_run_ends_with_it_but_not_raw(tiny_nb, native_library, monkeypatch, capsys, raw, reason, n):
+    with lite_runtime.load(tiny_nb) as model:
+        token = model.text.encode("a", bos=False)[0]
+    monkeypatch.setattr("lite_runtime.generate.sample", lambda *_: token)
+    assert main(["run", str(tiny_nb), "x", "--json", "--max-new-tokens", "120", *raw]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["finish_reason"], report["text"], len(report["token_ids"])) == (reason, "a" * n, n)

@@ -27,7 +27,7 @@ def test_without_thinking(tiny_nb, native_library, tmp_path, capsys):
     left, idle = report["rows"]
     assert not report["thinking_dropped"] and left["prompt_tokens"] > 400
     # What a random model says is no text that the tokenizer would split alike: its answer is new.
-    assert 300 < left["prompt_tokens"] - left["new_tokens"] and idle["new_tokens"] < 60
+    assert 300 < left["prompt_tokens"] - left["new_tokens"] and idle["new_tokens"] < 80
 
 
 def test_dropped_thinking_makes_the_answer_new_until_idle_time(native_library, tmp_path, capsys):

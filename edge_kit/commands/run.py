@@ -8,6 +8,7 @@ import sys
 import time
 
 from lite_runtime.errors import UsageError
+from lite_runtime.repetition import until_repetition
 
 from . import generation
 
@@ -38,7 +39,7 @@ def run(args) -> int:
         else:
             ids = model.text.encode_chat(messages(args.system, prompt))
         items = session.generate(ids, **generation.generation_options(args))  # arguments are checked here
-        items = generation.stream(items, session.cancel)
+        items = generation.stream(items if args.raw else until_repetition(items), session.cancel)
         text, tokens, last = generation.show(items, io.StringIO() if args.json else sys.stdout)
         if args.json:
             print(
