@@ -89,3 +89,12 @@ def tiny_nb(export_nb) -> Path:
 def demo_nb(export_nb) -> Path:
     """SmolLM2-135M-Instruct for x86, INT8."""
     return export_nb("demo")
+
+
+@pytest.fixture(scope="session")
+def r1_nb(tmp_path_factory) -> Path:
+    """random:tiny with the tokenizer and the chat template of R1's distill of Qwen2."""
+    pytest.importorskip("paddle", reason="export needs paddlepaddle")
+    from r1_model import export_r1_tiny
+
+    return export_r1_tiny(tmp_path_factory.mktemp("r1"))

@@ -1,33 +1,16 @@
-"""Conversations: what is computed again and what is not, thinking, overflow, ends, files, threads."""
+"""Conversations: what is computed again and what is not, thinking, overflow, ends."""
 
 from __future__ import annotations
 
 import collections
-import json
-import os
-import random
-import subprocess
-import sys
-import threading
-import time
 
 import numpy as np
 import pytest
-from r1_model import export_r1_tiny
+from conversations import GREEDY, THOUGHT, Script, check_logits, content, next_prompt, quiet
 
 import lite_runtime
 from lite_runtime.conversation import Conversation
-from lite_runtime.errors import (
-    ContextFullError,
-    EdgeKitError,
-    FileFormatError,
-    MismatchError,
-    UsageError,
-)
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-GREEDY = {"temperature": 0, "max_new_tokens": 8}
-THOUGHT = "First, 35 heads.\nThen 94 feet, 2 < 4.\n</think>\n\n有23只鸡，12只兔 🐔。"
+from lite_runtime.errors import ContextFullError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -43,24 +26,9 @@ def demo(native_library, demo_nb):
 
 
 @pytest.fixture(scope="module")
-def r1(native_library, tmp_path_factory):
-    with lite_runtime.load(export_r1_tiny(tmp_path_factory.mktemp("r1"))) as model:
+def r1(native_library, r1_nb):
+    with lite_runtime.load(r1_nb) as model:
         yield model
-
-
-class Script:
-    """Texts that a model says next, whatever its logits are; all else is computed."""
-
-    def __init__(self):
-        self.ids = collections.deque()
-
-    def say(self, model, text: str, end: bool = True) -> list:
-        ids = model.text.encode(text, bos=False) + ([min(model.eos_ids)] if end else [])
-        self.ids.extend(ids)
-        return ids
-
-    def sample(self, _logits, _sampling, _history, _position) -> int:
-        return self.ids.popleft()
 
 
 @pytest.fixture
@@ -68,35 +36,6 @@ def script(monkeypatch):
     script = Script()
     monkeypatch.setattr("lite_runtime.generate.sample", script.sample)
     return script
-
-
-def quiet(model, **options) -> Conversation:
-    """A conversation that does nothing by itself."""
-    return Conversation(model, prefill_when_idle=False, **options)
-
-
-def content(items) -> str:
-    return "".join(item.content for item in items)
-
-
-def next_prompt(conversation, text: str) -> list:
-    """Ids that the next turn's prompt has, by the template over texts as the model wrote them."""
-    messages = [{"role": m["role"], "content": written(m)} for m in conversation.messages]
-    return conversation.model.text.encode_chat([*messages, {"role": "user", "content": text}])
-
-
-def written(message: dict) -> str:
-    if "reasoning_content" not in message:
-        return message["content"]
-    return f"<think>\n{message['reasoning_content']}\n</think>\n\n{message['content']}"
-
-
-def check_logits(conversation, text: str) -> None:
-    """The next prompt's last logits are those of a cold session; the conversation is left as it was."""
-    ids = next_prompt(conversation, text)
-    with conversation.model.session() as cold, conversation.session.fork() as warm:
-        common = warm.reuse(ids)
-        np.testing.assert_array_equal(warm.forward(ids[common:])[-1], cold.forward(ids)[-1])
 
 
 @pytest.mark.parametrize("kv_dtype", ["f16", "int8"])
@@ -192,91 +131,6 @@ def test_dropped_thinking_is_prefilled_in_idle_time(r1, script):
         assert last.n_prompt == len(ids)
 
 
-def test_it_settles_in_a_thread(r1, script):
-    with Conversation(r1) as conversation:
-        script.say(r1, THOUGHT)
-        list(conversation.ask("今有雉兔同笼"))
-        ids = next_prompt(conversation, "Why?")
-        deadline = time.monotonic() + 30
-        while True:
-            tokens = conversation.session.tokens
-            if tokens == ids[: len(tokens)] and len(ids) - len(tokens) <= 5:
-                break
-            assert time.monotonic() < deadline, "the trimmed answer was not prefilled"
-            time.sleep(0.01)
-
-
-def test_settling_makes_way_at_any_moment(demo, tmp_path):
-    """A long history settles chunk by chunk; whatever comes next is exact."""
-    rng = random.Random(5)
-    long = " ".join(f"{rng.randrange(1000)} sheep" for _ in range(300))
-    messages = [{"role": "user", "content": long}, {"role": "assistant", "content": "Yes."}]
-    with quiet(demo, messages=messages) as conversation:
-        ids = next_prompt(conversation, "Why?")
-        with demo.session() as cold:
-            expected = [item.token for item in cold.generate(ids, **GREEDY)]
-        for action in ("cancel", "save", "ask"):
-            conversation.session.cut(0)
-            thread = threading.Thread(target=conversation.settle)
-            thread.start()
-            while len(conversation.session) == 0 and thread.is_alive():
-                time.sleep(0.001)
-            if action == "cancel":
-                conversation.cancel()
-                thread.join(10)
-                assert 0 < len(conversation.session) < len(ids) - 10, "it was not ended early"
-                assert conversation.session.tokens == ids[: len(conversation.session)]
-            elif action == "save":
-                conversation.save(tmp_path / "c")
-            else:
-                items = list(conversation.ask("Why?", **GREEDY))
-                assert [item.token for item in items] == expected and items[-1].n_cached > 0
-            thread.join(10)
-            assert not thread.is_alive()
-        with Conversation.load(demo, tmp_path / "c", prefill_when_idle=False) as loaded:
-            assert 0 < len(loaded.session) < len(ids) - 10
-            assert [item.token for item in loaded.ask("Why?", **GREEDY)] == expected
-    conversation = quiet(demo, messages=messages)
-    thread = threading.Thread(target=conversation.settle)
-    thread.start()
-    time.sleep(0.01)
-    conversation.close()
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-def test_the_model_is_closed_amid_idle_time(native_library, demo_nb):
-    model = lite_runtime.load(demo_nb)
-    conversation = Conversation(model, messages=[{"role": "user", "content": "sheep " * 1500}])
-    conversation._settle_in_thread()
-    while len(conversation.session) == 0:
-        time.sleep(0.001)
-    model.close()
-    assert len(conversation.session) < 1500
-    with pytest.raises(UsageError, match="closed"):
-        conversation.ask("x")
-
-
-_ENDS_AMID_IDLE_TIME = """
-import sys, time, lite_runtime
-model = lite_runtime.load(sys.argv[1])
-messages = [{"role": "user", "content": "sheep " * 5000}, {"role": "assistant", "content": "Yes."}]
-conversation = lite_runtime.Conversation(model, messages=messages)
-conversation.save(sys.argv[2])
-while len(conversation.session) == 0:
-    time.sleep(0.001)
-print(len(conversation.session), flush=True)
-"""
-
-
-def test_the_program_ends_amid_idle_time(native_library, demo_nb, tmp_path):
-    command = [sys.executable, "-c", _ENDS_AMID_IDLE_TIME, str(demo_nb), str(tmp_path / "c")]
-    started = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "") and int(done.stdout) < 1000
-    assert time.monotonic() - started < 60
-
-
 def test_thinking_budget(r1, script):
     closing = r1.text.encode("\n</think>\n\n", bos=False)
     with quiet(r1, thinking_budget=3) as conversation:
@@ -350,94 +204,6 @@ def test_stop_strings(r1, script):
         check_logits(conversation, "y")
 
 
-def test_cancel_from_another_thread(tiny, script):
-    script.ids = collections.deque(range(1, 60))
-    with quiet(tiny) as conversation:
-        items = []
-        for item in conversation.ask("x", max_new_tokens=50):
-            items.append(item)
-            if item.n_generated == 5:
-                thread = threading.Thread(target=conversation.cancel)
-                thread.start()
-                thread.join()
-        assert (items[-1].finish_reason, items[-1].token, items[-1].n_generated) == ("cancelled", None, 5)
-        assert conversation.messages[-1]["content"] == content(items)
-        conversation.cancel()  # nothing runs: nothing happens
-        script.ids = collections.deque(range(1, 60))
-        assert list(conversation.ask("y", max_new_tokens=9))[-1].n_generated == 9
-        check_logits(conversation, "z")
-
-
-def test_cancelled_before_the_first_token_leaves_no_trace(tiny):
-    with quiet(tiny) as conversation:
-        stream = conversation.ask("x", **GREEDY)
-        conversation.cancel()
-        (item,) = stream
-        assert (item.finish_reason, item.n_generated) == ("cancelled", 0)
-        assert conversation.messages == []
-        assert list(conversation.ask("x", **GREEDY))[-1].finish_reason == "length"
-
-
-@pytest.mark.parametrize("stop, reason", [(None, "length"), ("c", "stop")])
-def test_a_cancel_that_comes_late_spares_what_comes_next(tiny, monkeypatch, stop, reason):
-    said = iter(tiny.text.encode("abcdefghij", bos=False))
-
-    def sample(*_):
-        token = next(said)
-        if token == tiny.text.encode("c", bos=False)[0]:
-            conversation.cancel()  # while the last token is drawn
-        return token
-
-    monkeypatch.setattr("lite_runtime.generate.sample", sample)
-    with quiet(tiny) as conversation:
-        items = list(conversation.ask("x", max_new_tokens=3, stop=stop))
-        assert (items[-1].finish_reason, items[-1].n_generated) == (reason, 3)
-        n = len(conversation.session)
-        conversation.settle()
-        assert len(conversation.session) > n
-        assert list(conversation.ask("y", max_new_tokens=2))[-1].n_generated == 2
-
-
-def test_left_early(tiny, script):
-    with quiet(tiny) as conversation:
-        script.ids = collections.deque(range(1, 60))
-        for item in conversation.ask("x", max_new_tokens=50):
-            if item.n_generated == 3:
-                break
-        del item
-        assert len(conversation.messages) == 2
-        held = conversation.ask("y", max_new_tokens=50)
-        next(held)
-        script.ids = collections.deque(range(1, 60))
-        list(conversation.ask("z", max_new_tokens=3))  # ends it
-        assert [m["content"] for m in conversation.messages[::2]] == ["x", "y", "z"]
-        never = conversation.ask("never", max_new_tokens=3)
-        script.ids = collections.deque(range(1, 60))
-        list(conversation.ask("w", max_new_tokens=3))
-        assert list(never) == list(held) == []
-        assert [m["content"] for m in conversation.messages[::2]] == ["x", "y", "z", "w"]
-
-
-def test_one_answer_at_a_time(tiny, script, monkeypatch):
-    entered, go = threading.Event(), threading.Event()
-
-    def sample(*_):
-        entered.set()
-        go.wait(20)
-        return 5
-
-    monkeypatch.setattr("lite_runtime.generate.sample", sample)
-    with quiet(tiny) as conversation:
-        thread = threading.Thread(target=lambda: list(conversation.ask("x", max_new_tokens=2)))
-        thread.start()
-        assert entered.wait(20)
-        with pytest.raises(UsageError, match="is answering"):
-            conversation.ask("y")
-        go.set()
-        thread.join(20)
-        assert [m["role"] for m in conversation.messages] == ["user", "assistant"]
-
-
 def small(tiny_nb, n_ctx, **options):
     model = lite_runtime.load(tiny_nb, n_ctx=n_ctx)
     return model, quiet(model, **options)
@@ -500,76 +266,6 @@ def test_overflow_slides_amid_an_answer(tiny_nb, native_library, script):
         assert len(conversation.session) == 200
 
 
-def test_saved_and_loaded(r1, tiny, script, tmp_path):
-    path = tmp_path / "talk"
-    with quiet(r1, system="Think.") as conversation:
-        script.say(r1, THOUGHT)
-        list(conversation.ask("今有雉兔同笼"))
-        conversation.save(path)
-        assert sorted(os.listdir(tmp_path)) == ["talk", "talk.session"]
-        with Conversation.load(r1, path, prefill_when_idle=False) as loaded:
-            assert loaded.messages == conversation.messages
-            assert loaded.session.tokens == conversation.session.tokens
-            check_logits(loaded, "Why?")
-        conversation.reset()
-        assert conversation.messages == [{"role": "system", "content": "Think."}]
-        conversation.reset("Anew.")
-        assert conversation.messages == [{"role": "system", "content": "Anew."}]
-    with pytest.raises(MismatchError):
-        Conversation.load(tiny, path)
-    os.remove(tmp_path / "talk.session")
-    with Conversation.load(tiny, path, prefill_when_idle=False) as loaded:
-        assert len(loaded.session) == 0 and len(loaded.messages) == 3
-
-
-def test_damaged_files_are_refused(tiny, tmp_path):
-    path = tmp_path / "talk"
-    with quiet(tiny, system="Be brief.") as conversation:
-        list(conversation.ask("x", **GREEDY))
-        conversation.save(path)
-    sound, session = path.read_bytes(), (tmp_path / "talk.session").read_bytes()
-    rng = random.Random(3)
-    for _ in range(200):
-        damaged = bytearray(sound)
-        at = rng.randrange(len(sound))
-        damaged[at] ^= 1 << rng.randrange(8)
-        path.write_bytes(damaged if rng.random() < 0.7 else damaged[:at])
-        try:
-            with Conversation.load(tiny, path) as loaded:  # what means the same, such as another space
-                assert loaded.messages == conversation.messages
-        except FileFormatError as error:
-            assert str(path) in str(error)
-    content = json.loads(sound)
-    for change, problem in (
-        ({"edge_kit_conversation": 2}, "version 2, this build reads 1"),
-        ({"messages": [{"role": "user"}]}, "message 0 is .* expected a dict with the texts"),
-        ({"messages": "x"}, "messages are a str"),
-        ({"messages": []}, "checksum of its messages differs"),
-        ({"edge_kit_conversation": None}, "not a saved conversation"),
-    ):
-        path.write_text(json.dumps({**content, **change}))
-        with pytest.raises(FileFormatError, match=problem):
-            Conversation.load(tiny, path)
-    path.write_bytes(sound)
-    (tmp_path / "talk.session").write_bytes(session[:-9])
-    with pytest.raises(FileFormatError, match="talk.session"):
-        Conversation.load(tiny, path)
-    for place, problem in ((tmp_path, "no regular file"), (tmp_path / "no", "No such file")):
-        with pytest.raises(EdgeKitError, match=problem):
-            Conversation.load(tiny, place)
-
-
-def test_a_save_that_fails_leaves_the_old_one(tiny, tmp_path):
-    with quiet(tiny) as conversation:
-        list(conversation.ask("x", **GREEDY))
-        with pytest.raises(EdgeKitError, match="No such file"):
-            conversation.save(tmp_path / "no" / "talk")
-        (tmp_path / "talk").mkdir()
-        with pytest.raises(EdgeKitError, match="talk: cannot be written"):
-            conversation.save(tmp_path / "talk")
-        assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
-
-
 @pytest.mark.parametrize(
     "options, problem",
     [
@@ -597,12 +293,3 @@ def test_wrong_questions_change_nothing(tiny):
                 conversation.ask(question, **options)
             assert conversation.messages == []
         list(conversation.ask("x", **GREEDY))
-
-
-def test_closed(tiny):
-    conversation = Conversation(tiny)
-    list(conversation.ask("x", **GREEDY))
-    conversation.close()
-    conversation.close()
-    with pytest.raises(UsageError, match="closed"):
-        conversation.ask("y")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from r1_model import export_r1_tiny
 
 from benchmarks import turns
 from lite_runtime.session import Session
@@ -30,8 +29,8 @@ def test_without_thinking(tiny_nb, native_library, tmp_path, capsys):
     assert 300 < left["prompt_tokens"] - left["new_tokens"] and idle["new_tokens"] < 80
 
 
-def test_dropped_thinking_makes_the_answer_new_until_idle_time(native_library, tmp_path, capsys):
-    report = report_of(export_r1_tiny(tmp_path), tmp_path, capsys)
+def test_dropped_thinking_makes_the_answer_new_until_idle_time(r1_nb, native_library, tmp_path, capsys):
+    report = report_of(r1_nb, tmp_path, capsys)
     left, idle = report["rows"]
     assert report["thinking_dropped"]
     assert left["new_tokens"] > 60 > 40 >= idle["new_tokens"]
