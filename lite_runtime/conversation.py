@@ -83,7 +83,8 @@ class Conversation:
             n_most, stops = most_new_tokens(self.model, max_new_tokens), stop_strings(stop)
             messages = check_messages([*self.messages, {"role": "user", "content": text}])
             try:
-                messages, prompt, ids = self._fit(messages, [], n_most)
+                closing = self._closing if self.thinking_budget == 0 else []
+                messages, prompt, ids = self._fit(messages, closing, n_most)
             except ContextFullError:
                 if self.overflow != "stop":
                     raise
@@ -201,11 +202,13 @@ class Conversation:
         return prompt, self.model.text.encode(prompt, bos=False)
 
     def _render(self, messages: list) -> str:
-        plain = [
-            {"role": m["role"], "content": self._tags.join(m.get("reasoning_content"), m["content"])}
-            for m in messages
-        ]
-        return self.model.text.render(plain)
+        """The template over texts as the model writes them, thinking and all: what it drops is its matter."""
+        written = []
+        for message in messages:
+            message = dict(message)
+            reasoning = message.pop("reasoning_content", None)
+            written.append({**message, "content": self._tags.join(reasoning, message["content"])})
+        return self.model.text.render(written)
 
     def _fit(self, messages: list, later_ids: list, n_new: int) -> tuple:
         """(messages, prompt, its ids) that the context holds with `later_ids` behind them. Where turns may be

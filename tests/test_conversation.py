@@ -162,6 +162,17 @@ def test_a_budget_that_the_context_has_no_room_to_close(native_library, r1, scri
         assert conversation.messages[-1]["content"] == ""
 
 
+def test_a_prompt_that_fits_but_for_the_closing(native_library, r1):
+    n = len(r1.text.encode_chat([{"role": "user", "content": "x"}]))
+    with lite_runtime.load(r1.path, n_ctx=n + 1) as model:
+        with quiet(model, thinking_budget=0, overflow="stop") as conversation:
+            assert [item.cut_in for item in conversation.ask("x")] == ["prompt"]
+        with quiet(model, thinking_budget=0) as conversation, pytest.raises(ContextFullError):
+            conversation.ask("x")
+        with quiet(model, overflow="stop") as conversation:
+            assert list(conversation.ask("x", seed=1))[-1].n_generated in (1, 2)
+
+
 def test_a_budget_changes_no_number_of_the_answer(r1):
     """The forced tokens are inputs like others: the answer is that of a prompt which holds them."""
     options = {"temperature": 1.3, "seed": 11}

@@ -32,9 +32,8 @@ def add_arguments(parser) -> None:
 
 def run(args) -> int:
     options = generation.generation_options(args)
-    with generation.load_model(args) as model, Conversation(
-        model, args.system, overflow=args.overflow, thinking_budget=args.thinking_budget
-    ) as conversation:
+    limits = {"overflow": args.overflow, "thinking_budget": args.thinking_budget}
+    with generation.load_model(args) as model, Conversation(model, args.system, **limits) as conversation:
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
         print("Ctrl-C stops an answer, Ctrl-D ends the conversation.", file=sys.stderr)
         while True:
