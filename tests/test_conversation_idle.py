@@ -225,3 +225,55 @@ def test_closed(tiny):
     conversation.close()
     with pytest.raises(UsageError, match="closed"):
         conversation.ask("y")
+
+
+def test_everything_at_any_time(tiny, tmp_path):
+    """Questions, cancels from another thread, saves and resets amid idle time: every answer is a cold run's
+    or a beginning of it, nothing hangs, and no cancel reaches the answer after the one it was meant for."""
+    rng, done = random.Random(9), threading.Event()
+    calls = {"cancel": threading.Event(), "rest": threading.Event()}
+
+    def cancel_now_and_then():
+        while not done.is_set():
+            if calls["cancel"].wait(0.01):
+                time.sleep(rng.random() * 0.004)
+                conversation.cancel()
+                calls["cancel"].clear()
+                calls["rest"].set()
+
+    conversation = Conversation(tiny, overflow="slide")
+    canceller = threading.Thread(target=cancel_now_and_then)
+    canceller.start()
+    try:
+        n_cancelled = 0
+        for turn in range(60):
+            question, cancelled = "x" * rng.randrange(1, 120), rng.random() < 0.4
+            before = list(conversation.messages)
+            calls["rest"].clear()
+            items = conversation.ask(question, max_new_tokens=20, temperature=1.1, seed=turn)
+            if cancelled:
+                calls["cancel"].set()
+            items = list(items)
+            if cancelled:
+                assert calls["rest"].wait(20)
+            n_cancelled += items[-1].finish_reason == "cancelled"
+            assert cancelled or items[-1].finish_reason != "cancelled"
+            if len(conversation.messages) == len(before) + 2:
+                ids = tiny.text.encode_chat(conversation.messages[:-1])
+                with tiny.session() as cold:
+                    options = {"max_new_tokens": 20, "temperature": 1.1, "seed": turn}
+                    expected = [item.token for item in cold.generate(ids, **options)]
+                tokens = [item.token for item in items if item.token is not None]
+                assert tokens == (expected[: len(tokens)] if cancelled else expected)
+            if rng.random() < 0.3:
+                conversation.save(tmp_path / "c")
+                with Conversation.load(tiny, tmp_path / "c", prefill_when_idle=False) as loaded:
+                    assert loaded.messages == conversation.messages
+            if rng.random() < 0.1:
+                conversation.reset()
+            time.sleep(rng.random() * 0.003)
+        assert 0 < n_cancelled < 40
+    finally:
+        done.set()
+        canceller.join(20)
+        conversation.close()
