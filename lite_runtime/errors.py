@@ -39,6 +39,18 @@ class CancelledError(EdgeKitError):
     """The call was cancelled from another thread."""
 
 
+class QueueFullError(EdgeKitError):
+    """More requests than may wait. retry_after: seconds until a place is free, as far as can be told."""
+
+    def __init__(self, message: str, retry_after: float):
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ShuttingDownError(EdgeKitError):
+    """A request that came, or still waited, when no more are begun."""
+
+
 def whole_number(name: str, value, low: int, high: int) -> int:
     """`value` as an int; UsageError unless it is a whole number (NumPy's too) from `low` to `high`."""
     try:

@@ -1,4 +1,8 @@
-"""Generation: prefill, then one token at a time, streamed as Items."""
+"""Generation: prefill, then one token at a time, streamed as Items.
+
+A Writer is what turns the logits of an answer into tokens and text. It does so for one session here, and for
+each request of a batch in `batching`: one piece of code, so that both give the same answer.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import Optional
 
 from . import _native
 from .errors import CancelledError, ContextFullError, UsageError, whole_number
+from .output_control import Logprobs, OutputControl
 from .speculation import Speculation
 
 
@@ -23,6 +28,7 @@ class Item:
     prefill_tps, decode_tps: tokens per second so far, without the consumer's own time; 0 before the first.
     finish_reason: None until the last item: "stop" (an end token or a stop string, whose text is not shown),
         "length" (max_new_tokens or the context is reached) or "cancelled".
+    logprobs: of the token, where they were asked for.
     """
 
     text: str
@@ -32,6 +38,7 @@ class Item:
     prefill_tps: float
     decode_tps: float
     finish_reason: Optional[str]
+    logprobs: Optional[Logprobs] = None
 
 
 class StopMatcher:
@@ -61,42 +68,106 @@ class StopMatcher:
         return held
 
 
-def generate(
-    session, prompt, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop,
-    speculate,
-):  # fmt: skip
+class Writer:
+    """One answer's way from logits to tokens and text."""
+
+    def __init__(
+        self,
+        model,
+        max_new_tokens=None,
+        temperature=None,
+        top_k=None,
+        top_p=None,
+        min_p=None,
+        repetition_penalty=None,
+        seed=0,
+        stop=None,
+        logit_bias=None,
+        logprobs=None,
+        constraint=None,
+    ):
+        """The options of `generate`, checked. Raises UsageError; FileFormatError where text is needed and the
+        file has no tokenizer."""
+        config = model.generation_config
+        self._sampling = make_sampling(config, temperature, top_k, top_p, min_p, repetition_penalty, seed)
+        self.max_new_tokens = most_new_tokens(model, max_new_tokens)
+        stops = stop_strings(stop)
+        self._control = OutputControl(model.info.n_vocab, logit_bias, logprobs, constraint)
+        needs_text = stops or "tokenizer.json" in model.bundle
+        self._detokenizer = model.text.detokenizer() if needs_text else None
+        self._matcher = StopMatcher(stops)
+        self._model = model
+        self.n_generated = 0
+
+    def choose(self, logits, session, constrained=True) -> tuple:
+        """(token, its Logprobs or None), drawn from the logits [V] of the session's last token.
+        constrained: whether the token has to keep to the constraint."""
+        control = self._control
+        token = sample(control.adjust(logits, constrained), self._sampling, session._tokens, len(session))
+        self.n_generated += 1
+        if constrained and token not in self._model.eos_ids:
+            control.accept(token)
+        return token, control.logprobs(logits, token)
+
+    def write(self, token: int, session) -> tuple:
+        """(text that became certain with the chosen token, why the answer ends or None)."""
+        if token in self._model.eos_ids:
+            return self._matcher.flush(), "stop"
+        text, stopped = "", False
+        if self._detokenizer is not None:
+            text, stopped = self._matcher.add(self._detokenizer.add(token))
+        if stopped:
+            return text, "stop"
+        if self._control.complete:
+            return text + self._matcher.flush(), "stop"
+        if self.n_generated >= self.max_new_tokens or len(session) >= self._model.info.n_ctx:
+            return text + self._matcher.flush(), "length"
+        return text, None
+
+    def flush(self) -> str:
+        """The text held back, of an answer that ends early."""
+        return self._matcher.flush()
+
+
+def generate(session, prompt, speculate=True, **options):
     """Appends `prompt` to the session and yields an Item per new token.
 
     prompt: token ids, or a str, which is tokenized as it is (with one BOS at the start of a session, where
-    the model has one). None means the file's generation_config; where that has no max_new_tokens, it is what
-    the context holds. temperature 0, or do_sample false in the file, is greedy. top_k 0, top_p 1, min_p 0 and
-    repetition_penalty 1 are off. The random number for a token depends on `seed` and the token's place in the
-    session alone. stop: a string or several. speculate: guess ahead where the answer repeats what stood
-    before (see `speculation`); it changes the speed alone. The last token is not in the session's cache: it
-    was no input.
+    the model has one). speculate: guess ahead where the answer repeats what stood before (see `speculation`);
+    it changes the speed alone. Options:
 
-    Arguments are checked before the first step. Raises UsageError, ContextFullError; FileFormatError where
-    text is needed and the file has no tokenizer.
+    max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty: None means the file's
+        generation_config; where that has no max_new_tokens, it is what the context holds. temperature 0, or
+        do_sample false in the file, is greedy. top_k 0, top_p 1, min_p 0 and repetition_penalty 1 are off.
+    seed: the random number for a token depends on it and the token's place in the session alone.
+    stop: a string or several.
+    logit_bias: {token id: number from -100 to 100}, added to the logits before all else.
+    logprobs: how many of the likeliest tokens each Item shall tell beside its own; None = no logprobs at all.
+    constraint: what the text must keep to, see `constraint`; the one given is not changed.
+
+    The last token is not in the session's cache: it was no input. Arguments are checked before the first
+    step. Raises UsageError, ContextFullError; FileFormatError where text is needed and the file has no
+    tokenizer.
     """
     model = session.model
-    sampling = make_sampling(
-        model.generation_config, temperature, top_k, top_p, min_p, repetition_penalty, seed
-    )
-    max_new_tokens = most_new_tokens(model, max_new_tokens)
-    stops = stop_strings(stop)
+    writer = Writer(model, **options)
     if not isinstance(speculate, bool):
         raise UsageError(f"speculate {speculate!r}, expected True or False")
     if isinstance(prompt, str):
         prompt = model.text.encode(prompt, bos=len(session) == 0)
+    return _stream(session, prompt_ids(model, prompt, len(session)), writer, speculate)
+
+
+def prompt_ids(model, prompt, n_before: int):
+    """`prompt`, token ids, as int32 [T]; ContextFullError if they do not fit behind `n_before` tokens."""
     ids = model.check_ids(prompt)
-    needed = len(session) + len(ids)
+    needed = n_before + len(ids)
     if needed > model.info.n_ctx:
         raise ContextFullError(
-            f"the prompt needs {needed} tokens of context ({len(session)} are in the session, {len(ids)} are "
+            f"the prompt needs {needed} tokens of context ({n_before} are in the session, {len(ids)} are "
             f"new), the limit is {model.info.n_ctx}: shorten it, or load the model with a larger n_ctx"
         )
-    detokenizer = model.text.detokenizer() if stops or "tokenizer.json" in model.bundle else None
-    return _stream(session, ids, max_new_tokens, sampling, detokenizer, StopMatcher(stops), speculate)
+    return ids
 
 
 def most_new_tokens(model, max_new_tokens) -> int:
@@ -117,61 +188,54 @@ def stop_strings(stop) -> list:
     return list(stops)
 
 
-def _stream(session, ids, max_new_tokens, sampling, detokenizer, matcher, speculate):
+def _stream(session, ids, writer, speculate):
     model, handle = session.model, session._handle
     cancel_is_old, handle.cancel_came_late = handle.cancel_came_late, False
     n_cancels = handle.n_cancels
-    n_generated, prefill_seconds, decode_seconds = 0, 0.0, 0.0
+    prefill_seconds = decode_seconds = 0.0
     speculation, token = None, None
 
-    def item(text, token, finish_reason):
+    def item(text, token, finish_reason, logprobs=None):
+        n = writer.n_generated
         return Item(
             text,
             token,
             len(ids),
-            n_generated,
-            len(ids) / prefill_seconds if n_generated else 0.0,
-            (n_generated - 1) / decode_seconds if n_generated > 1 else 0.0,
+            n,
+            len(ids) / prefill_seconds if n else 0.0,
+            (n - 1) / decode_seconds if n > 1 else 0.0,
             finish_reason,
+            logprobs,
         )
 
     while True:
         started = time.perf_counter()
         try:
-            if speculate and n_generated == 1:
+            if speculate and writer.n_generated == 1:
                 speculation = Speculation(session)
             if speculation is None:
                 (logits,) = model.forward([(session, ids if token is None else [token], "last")])
             else:
-                logits = _look_ahead(session, speculation, token, max_new_tokens - n_generated)
+                n_left = writer.max_new_tokens - writer.n_generated
+                logits = _look_ahead(session, speculation, token, n_left)
         except CancelledError:
             if cancel_is_old and handle.n_cancels == n_cancels:
                 cancel_is_old = False
                 continue
-            yield item(matcher.flush(), None, "cancelled")
+            yield item(writer.flush(), None, "cancelled")
             return
-        token = sample(logits, sampling, session._tokens, len(session))
+        token, logprobs = writer.choose(logits, session)
         seconds = time.perf_counter() - started
-        if n_generated == 0:
+        if writer.n_generated == 1:
             prefill_seconds = seconds
         else:
             decode_seconds += seconds
-        n_generated += 1
-
-        text, finish_reason = "", None
-        if token in model.eos_ids:
-            finish_reason = "stop"
-        elif detokenizer is not None:
-            text, stopped = matcher.add(detokenizer.add(token))
-            if stopped:
-                finish_reason = "stop"
-        if finish_reason is None and (n_generated == max_new_tokens or len(session) == model.info.n_ctx):
-            finish_reason = "length"
+        text, finish_reason = writer.write(token, session)
         if finish_reason:
             handle.cancel_came_late = handle.n_cancels != n_cancels
-            yield item(text + matcher.flush(), token, finish_reason)
+        yield item(text, token, finish_reason, logprobs)
+        if finish_reason:
             return
-        yield item(text, token, None)
 
 
 def _look_ahead(session, speculation, token: int, n_left: int):

@@ -171,20 +171,26 @@ class Session:
         seed=0,
         stop=None,
         speculate=True,
+        logit_bias=None,
+        logprobs=None,
+        constraint=None,
     ):
         """Appends `prompt` and yields Items, one per new token; see `lite_runtime.generate.generate`."""
         return generate(
             self,
             prompt,
-            max_new_tokens,
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            repetition_penalty,
-            seed,
-            stop,
             speculate,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            stop=stop,
+            logit_bias=logit_bias,
+            logprobs=logprobs,
+            constraint=constraint,
         )
 
     def close(self) -> None:

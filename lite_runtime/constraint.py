@@ -1,0 +1,131 @@
+"""Answers that keep to a JSON schema or a regular expression, by llguidance (extra `serve`).
+
+    constraint = Constraint.json_schema(model, {"type": "object", …})
+    for item in session.generate(prompt, constraint=constraint): …
+
+llguidance tells which tokens may come next. What a token stands for it learns from the detokenizer, so that
+what it checks is the text that is shown. End tokens may come where the text is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+
+import numpy as np
+
+from .detokenizer import TokenBytes
+from .errors import EdgeKitError, UsageError
+from .output_control import LOWEST
+
+
+class Constraint:
+    """A compiled grammar. It may be kept and used for any number of answers: each begins at its start."""
+
+    def __init__(self, model, matcher):
+        """Made by `json_schema` and `regex`. matcher: llguidance's, at the place that it has come to."""
+        self._model = model
+        self._matcher = matcher
+
+    @classmethod
+    def json_schema(cls, model, schema) -> Constraint:
+        """The text is JSON by `schema`, a dict or its JSON text. Raises UsageError if it is no schema or has
+        what llguidance cannot do, and if llguidance is missing."""
+        library = _library()
+        try:
+            source = schema if isinstance(schema, str) else json.dumps(schema)
+            grammar = library.LLMatcher.grammar_from_json_schema(source)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"the JSON schema cannot be read: {error}") from None
+        return cls(model, _compile(model, grammar, "JSON schema"))
+
+    @classmethod
+    def regex(cls, model, pattern: str) -> Constraint:
+        """The whole text matches `pattern` (Rust's syntax, without look-around). Raises as `json_schema`."""
+        library = _library()
+        if not isinstance(pattern, str):
+            raise UsageError(f"regular expression {pattern!r}, expected a text")
+        grammar = library.LLMatcher.grammar_from_regex(pattern)
+        return cls(model, _compile(model, grammar, "regular expression"))
+
+    def begin(self) -> Constraint:
+        """One for an answer of its own."""
+        return Constraint(self._model, self._matcher.deep_copy())
+
+    def mask(self, logits):
+        """A copy of the logits [V], LOWEST where a token may not come next."""
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        self._check()
+        allowed = np.unpackbits(bits, count=len(logits), bitorder="little").view(bool)
+        for end in self._model.eos_ids:
+            if end < len(logits):
+                allowed[end] = self._matcher.is_accepting()
+        if not allowed.any():
+            raise EdgeKitError("the constraint allows no token of this model here; loosen it")
+        return np.where(allowed, logits, LOWEST)
+
+    def accept(self, token: int) -> None:
+        """The text goes on with `token`."""
+        self._matcher.consume_token(token)
+        self._check()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the text is complete and nothing may follow it."""
+        return self._matcher.is_stopped()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise EdgeKitError(f"the constraint cannot go on: {_first_line(self._matcher.get_error())}")
+
+
+def _library():
+    try:
+        import llguidance
+    except ImportError:
+        raise UsageError(
+            "answers by a JSON schema or a regular expression need llguidance: pip install 'edge-kit[serve]'"
+        ) from None
+    return llguidance
+
+
+def _compile(model, grammar: str, kind: str):
+    matcher = _library().LLMatcher(_tokenizer(model), grammar, log_level=0)
+    if matcher.is_error():
+        raise UsageError(f"the {kind} cannot be used: {_first_line(matcher.get_error())}")
+    return matcher
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]
+
+
+_tokenizers = weakref.WeakKeyDictionary()  # model -> llguidance's view of its vocabulary: 1 s for a large one
+_tokenizers_lock = threading.Lock()
+
+
+def _tokenizer(model):
+    with _tokenizers_lock:
+        if model not in _tokenizers:
+            library = _library()
+            vocabulary = _Vocabulary(model)
+            _tokenizers[model] = library.LLTokenizer(library.TokenizerWrapper(vocabulary))
+        return _tokenizers[model]
+
+
+class _Vocabulary:
+    """A model's tokens as llguidance reads them. It knows one end token: one of its own behind the others."""
+
+    def __init__(self, model):
+        token_bytes = TokenBytes(model.text.tokenizer)
+        self.tokens = [token_bytes(token) for token in range(model.info.n_vocab)]
+        self.eos_token_id = len(self.tokens)
+        self.tokens.append(b"")
+        self.bos_token_id = None
+        self.special_token_ids = [self.eos_token_id]
+        self._encode = model.text.encode
+
+    def __call__(self, text) -> list:
+        """Token ids of a text."""
+        return self._encode(text if isinstance(text, str) else text.decode("utf-8"), bos=False)
