@@ -94,8 +94,10 @@ class Request:
         """Whether it must end now, whatever it is at."""
         if self._deadline is not None and now >= self._deadline:
             self.timed_out = True
-        cancelled = self._session is not None and self._session._handle.n_cancels != self._n_cancels
-        return self.timed_out or self._cancelled or cancelled
+        return self.timed_out or self._cancelled or self._session_cancelled()
+
+    def _session_cancelled(self) -> bool:
+        return self._session is not None and self._session._handle.n_cancels != self._n_cancels
 
     def _start(self, session) -> None:
         """Its place is free. `session` holds the first tokens of the prompt, or those before it."""
@@ -141,6 +143,8 @@ class Request:
     def _finish(self, last) -> None:
         """It has ended, with its last BatchItem or an exception."""
         self.ended = time.perf_counter()
+        if self._session_cancelled():  # the native flag may still be up; it was not meant for what comes next
+            self._session._handle.cancel_came_late = True
         if isinstance(last, Exception):
             self.error = last
         else:

@@ -151,7 +151,7 @@ class Batcher:
         with self._changed:
             self._closing = True
             refused, self._waiting = list(self._waiting), collections.deque()
-            self._ended["shutdown"] += len(refused)
+            self._ended.update(["shutdown"] * len(refused))
             self._changed.notify_all()
         for request in refused:
             request._finish(ShuttingDownError("shutting down before this request's turn came"))
