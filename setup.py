@@ -102,6 +102,7 @@ setup(
     package_data={
         "lite_runtime": ["include/*", "cmake/*", "pkgconfig/*"],
         "edge_kit.evaldata": ["*.txt", "SOURCES.md"],
+        "edge_kit.server.web": ["*.html", "*.css", "*.js", "*.svg", "vendor/**"],
     },
     setup_requires=build_requirements(),
     cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": OneWheelPerPlatform},

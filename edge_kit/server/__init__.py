@@ -1,0 +1,1 @@
+"""The HTTP server of `edge-kit serve` and its web page."""
