@@ -206,7 +206,7 @@ addEventListener("pagehide", () => {
 // A page that was closed amid an answer left it without an end.
 for (const { messages } of sessions) {
   for (const message of messages) {
-    if (message.role === "assistant" && !message.finish && !message.error) message.finish = "cancelled";
+    if (message.role === "assistant" && !message.finish) message.error ??= { kind: "network" };
   }
 }
 setTheme(readSetting("theme") ?? "auto");
