@@ -41,7 +41,8 @@ def end(reason: str = "stop", tokens: int = 20) -> list:
 
 
 class PageServer(ThreadingHTTPServer):
-    """answers: question -> a Refusal, or parts: chunks, events to wait for, or Drop. key: that it wants."""
+    """answers: question -> a Refusal, or parts: chunks, events to wait for, seconds
+    to wait, or Drop. key: that it wants."""
 
     daemon_threads = True
 
@@ -103,7 +104,9 @@ class _Handler(BaseHTTPRequestHandler):
         for part in parts:
             if part is Drop:
                 return
-            if isinstance(part, threading.Event):
+            if isinstance(part, float):
+                time.sleep(part)
+            elif isinstance(part, threading.Event):
                 self._wait(part)
             else:
                 self._event(json.dumps({"choices": [], **part} if "usage" in part else {"choices": [part]}))

@@ -93,7 +93,7 @@ def reader(open_page):
 
 
 def test_an_answer_streams_and_its_speed_is_shown(reader, server, gate):
-    server.answers["hello"] = [say("Good "), gate, say("morning."), *end(tokens=40)]
+    server.answers["hello"] = [say("Good "), gate, 0.1, say("morning."), *end(tokens=40)]
     reader.ask("hello")
     reader.shows(".answer", "Good")
     assert reader.page.get_by_role("button", name="Stop").is_visible()
@@ -136,13 +136,15 @@ def test_reasoning_that_the_user_opened_stays_open(reader, server, gate):
 
 
 def test_markdown_and_latex_are_drawn(reader, server):
-    text = CUBES + "\n- [x] done\n- costs $5 and $10, not \\(x_1*y*\\)\n\n"
+    text = CUBES + "\n3. three\n\n- [x] done\n- costs $5 and $10, not \\(x_1*y*\\)\n\n"
     text += "\\[\na - b\n= c\n\\]\n\n$\\nosuch{1}$"
     server.answers["cubes"] = [say(text[i : i + 7]) for i in range(0, len(text), 7)] + end()
     answer = reader.ask("cubes")
     reader.shows(".stats", "tokens")
     assert answer.locator("strong").first.inner_text() == "difference of two squares"
     assert answer.locator("td").count() == 12
+    assert answer.locator("td").first.get_attribute("align") == "right"
+    assert answer.locator("ol").get_attribute("start") == "3"
     assert answer.locator("pre code").inner_text().startswith("def sum_of_cubes")
     assert answer.locator(".math.display .katex-display").count() == 2
     assert answer.locator(".math:not(.display) .katex").count() == 3
@@ -240,7 +242,7 @@ def test_why_an_answer_ended_is_said(reader, server, parts, reason, text):
 def test_the_model_gets_answers_without_reasoning(reader, server):
     server.answers["one"] = [think("Hm."), say("First."), *end()]
     server.answers["two"] = [say("Second."), *end()]
-    reader.page.get_by_label("Most tokens").fill("77")
+    reader.page.get_by_label("Token limit").fill("77")
     reader.ask("one")
     reader.shows(".stats", "tokens")
     reader.ask("two")
@@ -451,7 +453,7 @@ def test_every_control_has_a_name(open_page, server, locale):
 
 def test_screenshots(open_page, server, gate):
     question = "Why is the sum of the first n cubes always a square?"
-    server.answers[question] = [think(THOUGHTS), gate, say(CUBES), *end(tokens=214)]
+    server.answers[question] = [0.8, think(THOUGHTS), gate, say(CUBES), *end(tokens=14)]
     size = {"width": 1200, "height": 760}
     reader = open_page(viewport=size)
     reader.shows("#status", MODEL)

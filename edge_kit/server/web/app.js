@@ -137,7 +137,7 @@ function save(session) {
 function open(session) {
   openSidebar(false);
   showSession(session);
-  question.focus();
+  focusQuestion();
 }
 
 async function rename(session) {
@@ -169,6 +169,11 @@ async function checkHealth() {
 function fitQuestion() {
   question.style.height = "auto";
   question.style.height = `${question.scrollHeight + 2}px`; // 2: its border
+}
+
+/** Where it does not open a keyboard over half of the screen. */
+function focusQuestion() {
+  if (matchMedia("(hover: hover)").matches) question.focus();
 }
 
 function setTheme(name) {
@@ -214,4 +219,5 @@ at("language").value = language();
 at("max-tokens").value = readSetting("max-tokens") ?? "";
 fillTexts();
 showSession(sessions[0] ?? current);
+focusQuestion();
 checkHealth();

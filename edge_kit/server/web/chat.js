@@ -2,6 +2,8 @@
 
 import { ApiError, streamChat } from "./api.js";
 
+const SHORTEST = 0.05; // seconds; what comes in less time came in one piece, and has no speed
+
 /** An answer that has nothing yet. seconds: of waiting for the first token, and of thinking. */
 export function newAnswer() {
   return {
@@ -90,7 +92,7 @@ export class Run {
     if (!tokens || this.firstAt === null) return;
     this.message.tokens = tokens;
     const seconds = (lastAt - this.firstAt) / 1000;
-    if (tokens > 1 && seconds > 0) this.message.speed = (tokens - 1) / seconds;
+    if (tokens > 1 && seconds > SHORTEST) this.message.speed = (tokens - 1) / seconds;
   }
 }
 

@@ -15,6 +15,7 @@ const ALLOWED = {
   ],
   ALLOWED_ATTR: ["align", "class", "href", "start"],
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+  ADD_URI_SAFE_ATTR: ["align", "start"], // the expression is held against all other attributes
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,

@@ -19,7 +19,7 @@ const en = {
   keyQuestion: "This server asks for an API key.",
   language: "Language",
   loading: "loading the model …",
-  maxTokens: "Most tokens",
+  maxTokens: "Token limit",
   message: "Message",
   networkLost: "The connection to the server was lost.",
   newConversation: "New conversation",
@@ -47,7 +47,7 @@ const en = {
   unreachable: "server not reached",
   waiting: "Reading … {seconds} s",
   wantsKey: "The server wants a valid API key.",
-  welcome: "Ask anything. The model runs on this machine.",
+  welcome: "Ask anything. The model runs on your own hardware.",
   you: "You",
 };
 
@@ -96,7 +96,7 @@ const zh = {
   unreachable: "无法连接服务器",
   waiting: "正在读取… {seconds} 秒",
   wantsKey: "服务器要求有效的 API 密钥。",
-  welcome: "有什么想问的？模型就运行在这台机器上。",
+  welcome: "有什么想问的？模型就运行在你自己的硬件上。",
   you: "你",
 };
 
