@@ -34,8 +34,8 @@ class Constraint:
         what llguidance cannot do, and if llguidance is missing."""
         library = _library()
         try:
-            source = schema if isinstance(schema, str) else json.dumps(schema)
-            grammar = library.LLMatcher.grammar_from_json_schema(source)
+            schema = json.loads(schema) if isinstance(schema, str) else schema
+            grammar = library.LLMatcher.grammar_from_json_schema(json.dumps(schema))
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"the JSON schema cannot be read: {error}") from None
         return cls(model, _compile(model, grammar, "JSON schema"))
