@@ -95,9 +95,17 @@ export function sanitize(html) {
   return fragment;
 }
 
-/** A DocumentFragment of the Markdown `text`. */
+/** A Node of the Markdown `text`; text that cannot be parsed (nested too deep) stays as it is. */
 export function renderMarkdown(text) {
-  const fragment = sanitize(marked.parse(text));
+  let fragment;
+  try {
+    fragment = sanitize(marked.parse(text));
+  } catch {
+    const plain = document.createElement("p");
+    plain.className = "plain";
+    plain.textContent = text;
+    return plain;
+  }
   for (const code of fragment.querySelectorAll("code.math")) drawMath(code);
   for (const table of fragment.querySelectorAll("table")) {
     const box = document.createElement("div"); // scrolls where the table is wider than the page
