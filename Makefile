@@ -35,7 +35,7 @@ $(DEMO): $(VENV)/with-export $(EXPORTER)
 	$(VENV)/bin/edge-kit export --model demo --out $@
 
 $(VENV)/with-tests: $(VENV)/with-export
-	$(PY) -m pip install -q -e '.[export,dev,wheels]'
+	$(PY) -m pip install -q -e '.[export,dev,wheels,serve]'
 	@# The independent engine is large: without it its tests are skipped by name, except in CI.
 	$(PY) -m pip install -q -e '.[reference]' || test -z "$$CI"
 	@touch $@

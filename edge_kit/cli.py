@@ -16,7 +16,7 @@ import threading
 import edge_kit
 from lite_runtime.errors import EdgeKitError, UsageError, did_you_mean
 
-COMMANDS = ("export", "run", "chat", "inspect", "verify", "bench", "profile", "plan", "doctor")
+COMMANDS = ("export", "run", "chat", "serve", "inspect", "verify", "bench", "profile", "plan", "doctor")
 
 
 class Parser(argparse.ArgumentParser):

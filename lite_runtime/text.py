@@ -62,9 +62,14 @@ class Text:
 
     def detokenizer(self) -> StreamingDetokenizer:
         """A new streaming detokenizer."""
+        return StreamingDetokenizer(self.token_bytes)
+
+    @property
+    def token_bytes(self) -> TokenBytes:
+        """Called with a token's id: the UTF-8 bytes that it stands for."""
         if self._token_bytes is None:
             self._token_bytes = TokenBytes(self.tokenizer)
-        return StreamingDetokenizer(self._token_bytes)
+        return self._token_bytes
 
     def render(self, messages, add_generation_prompt: bool = True, **variables) -> str:
         """The model's own chat template over messages, dicts with "role" and "content"."""

@@ -1,0 +1,142 @@
+"""The application: all routes, and what holds for every request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+import edge_kit
+from lite_runtime.errors import EdgeKitError, UsageError, did_you_mean
+
+from . import errors, openai_routes, plain_routes, web
+from .errors import HttpError
+from .guard import Guard
+from .service import Service
+from .settings import Settings
+
+SESSION_HEADER = "X-Session-Id"
+_MAX_SESSION = 128  # characters
+log = logging.getLogger("edge_kit.server")
+
+
+def create_app(settings: Settings, service=None) -> FastAPI:
+    """The application. It loads the model while it already listens; `service` tells when that is done."""
+    service = Service(settings) if service is None else service
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app):
+        loading = asyncio.create_task(asyncio.to_thread(service.load))
+        loading.add_done_callback(_note_failure)
+        yield
+        await asyncio.wait([loading])
+        await asyncio.to_thread(service.close)
+
+    app = FastAPI(
+        title="edge-kit",
+        version=edge_kit.__version__,
+        lifespan=lifespan,
+        docs_url=None,  # they load their scripts from elsewhere
+        redoc_url=None,
+        responses={status: {"description": text} for status, text in _REFUSALS.items()},
+    )
+    app.state.service = service
+    app.include_router(openai_routes.routes(service, _owner_of))
+    app.include_router(plain_routes.routes(service, _owner_of))
+    _add_probes(app, service)
+    pages = web.files()
+    _add_page(app, pages)
+    for kind in (HttpError, EdgeKitError):
+        app.add_exception_handler(kind, lambda _request, error: errors.of(error).response())
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _failed)
+    app.add_middleware(Guard, settings=settings, metrics=service.metrics, open_paths=["/health", *pages])
+    return app
+
+
+_REFUSALS = {
+    400: "What was sent cannot be used",
+    401: "The API key is missing or wrong",
+    403: "The Host header names another server",
+    408: "The deadline passed, or the body was too slow",
+    413: "The body is too long",
+    415: "The body is no JSON",
+    429: "All places are taken; Retry-After tells when to come again",
+    503: "The model is being loaded, or the server is shutting down",
+}
+
+
+def _owner_of(request: Request):
+    """The session that a client names, so that its next turn finds its cache; None if it names none."""
+    name = request.headers.get(SESSION_HEADER)
+    if name is not None and not (0 < len(name) <= _MAX_SESSION and name.isascii() and name.isprintable()):
+        raise UsageError(f"{SESSION_HEADER} {name[:40]!r}, expected 1 to {_MAX_SESSION} printable characters")
+    return name
+
+
+def _add_probes(app: FastAPI, service: Service) -> None:
+    @app.get("/health")
+    async def health():
+        """200 when "ready"; 503 when "loading", "overloaded" or "stopping"."""
+        status = service.status
+        body = {"status": status, "model": service.name, "version": edge_kit.__version__}
+        headers = {"Cache-Control": "no-store"}
+        return JSONResponse(body, 200 if status == "ready" else 503, headers)
+
+    @app.get("/metrics")
+    async def metrics():
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_page(app: FastAPI, pages: dict) -> None:
+    def route(file, content_type):
+        async def page():
+            return FileResponse(file, media_type=content_type, headers=web.HEADERS)
+
+        return page
+
+    for path, (file, content_type) in pages.items():
+        app.add_api_route(path, route(file, content_type), methods=["GET", "HEAD"], include_in_schema=False)
+
+
+def _refused(_request, error: HTTPException):
+    code = {404: "not_found", 405: "wrong_method"}.get(error.status_code, "invalid_request")
+    return HttpError(error.status_code, str(error.detail), code, headers=error.headers).response()
+
+
+def _invalid(_request, error: RequestValidationError):
+    """The first fault of a body, by the name of its field."""
+    # A mistyped name first: it is why another field is missing.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    where = [str(part) for part in first["loc"] if part != "body"]
+    message = first["msg"]
+    if first["type"] == "extra_forbidden":
+        message = f"unknown field, it would have no effect{did_you_mean(where[-1], _field_names())}"
+    elif first["type"] == "json_invalid":
+        where, message = [], f"the body is no JSON: {first.get('ctx', {}).get('error', message)}"
+    name = ".".join(where)
+    text = f"{name[:200]}: {message}" if name else message
+    return HttpError(400, text, "invalid_value", name[:200] or None).response()
+
+
+def _field_names() -> set:
+    from . import schemas
+
+    bodies = (schemas.ChatBody, schemas.CompletionBody, schemas.GenerateBody)
+    return {name for body in bodies for name in body.model_fields}
+
+
+def _failed(_request, error: Exception):
+    return errors.of(error).response()
+
+
+def _note_failure(loading) -> None:
+    if not loading.cancelled() and loading.exception() is not None:
+        log.error("the model cannot be loaded: %s", json.dumps(str(loading.exception())))

@@ -1,0 +1,100 @@
+"""Runs the application until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import sys
+
+import uvicorn
+
+from lite_runtime.errors import EdgeKitError, UsageError
+
+from .app import create_app
+from .guard import JsonLines
+from .service import Service
+from .settings import Settings
+
+_TICK = 0.1  # seconds between two looks at whether all answers have ended
+
+
+class _Server(uvicorn.Server):
+    """A first signal ends it when the running answers have ended; a second one at once."""
+
+    def __init__(self, config, service: Service, grace: float):
+        super().__init__(config)
+        self._service, self._grace = service, grace
+        self._draining = None
+
+    def handle_exit(self, sig, frame):
+        if self._draining is None and self.started:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        else:
+            self.force_exit = self.should_exit = True
+
+    async def _drain(self):
+        self._service.shut_down()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._grace
+        while not self._service.is_idle and loop.time() < deadline and not self.should_exit:
+            await asyncio.sleep(_TICK)
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        return self._service.error is not None or await super().on_tick(counter)
+
+
+def serve(settings: Settings, host: str, port: int, grace: float) -> None:
+    """Blocks. port 0: a free one. grace: seconds that running answers get to end. Raises EdgeKitError if the
+    model cannot be loaded or the address cannot be used."""
+    _start_log()
+    listener = _listen(host, port)
+    service = Service(settings)
+    config = uvicorn.Config(
+        create_app(settings, service),
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=1 << 16,
+    )
+    shown = f"[{host}]" if ":" in host else host
+    print(f"edge-kit: http://{shown}:{listener.getsockname()[1]}/", file=sys.stderr, flush=True)
+    if settings.api_key is None and not _is_loopback(host):
+        print("edge-kit: whoever reaches this address may use it: set --api-key", file=sys.stderr, flush=True)
+    with listener:
+        _Server(config, service, grace).run(sockets=[listener])
+    if isinstance(service.error, EdgeKitError):
+        raise service.error
+    if service.error is not None:
+        raise EdgeKitError(f"the server failed: {service.error!r}") from service.error
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _kind, _protocol, _name, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address[:2], family=family, backlog=512)
+    except (OSError, OverflowError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot listen on {host} port {port}: {reason}") from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _start_log() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("edge_kit").setLevel(logging.INFO)
