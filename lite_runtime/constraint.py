@@ -16,7 +16,7 @@ import weakref
 import numpy as np
 
 from .detokenizer import TokenBytes
-from .errors import EdgeKitError, UsageError
+from .errors import UsageError
 from .output_control import LOWEST
 
 
@@ -62,7 +62,7 @@ class Constraint:
             if end < len(logits):
                 allowed[end] = self._matcher.is_accepting()
         if not allowed.any():
-            raise EdgeKitError("the constraint allows no token of this model here; loosen it")
+            raise UsageError("the constraint allows no token of this model here; loosen it")
         return np.where(allowed, logits, LOWEST)
 
     def accept(self, token: int) -> None:
@@ -77,7 +77,7 @@ class Constraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise EdgeKitError(f"the constraint cannot go on: {_first_line(self._matcher.get_error())}")
+            raise UsageError(f"the constraint cannot go on: {_first_line(self._matcher.get_error())}")
 
 
 def _library():

@@ -40,15 +40,19 @@ class Guard:
             await self._app(scope, receive, send)
             return
         told = scope["edge_kit_log"] = {}
-        began, status = time.perf_counter(), None
+        began, status, left = time.perf_counter(), None, False
 
         async def send_noted(message):
-            nonlocal status
+            nonlocal status, left
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = [*message["headers"], _NO_SNIFFING]
                 message = {**message, "headers": list(dict.fromkeys(headers))}
-            await send(message)
+            try:
+                await send(message)
+            except Exception:  # the connection is broken, or what came over it was no HTTP and is answered
+                left = True
+                raise
 
         try:
             try:
@@ -60,17 +64,18 @@ class Guard:
                 if receive is not None:
                     await self._app(scope, receive, send_noted)
         except Exception:
-            status = status or 500
-            raise
+            if not left:
+                status = status or 500
+                raise
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.http_requests.labels(route, str(status or "left")).inc()
+            self._metrics.http_requests.labels(route, "left" if left or status is None else str(status)).inc()
             log.info(
                 "request",
                 extra={
                     "method": scope["method"],
                     "path": scope["path"][:200],
-                    "status": status,
+                    "status": None if left else status,
                     "seconds": round(time.perf_counter() - began, 6),
                     "client": (scope.get("client") or ("",))[0],
                     **told,
