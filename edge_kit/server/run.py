@@ -29,17 +29,20 @@ class _Server(uvicorn.Server):
         self._draining = None
 
     def handle_exit(self, sig, frame):
-        if self._draining is None and self.started:
+        if not self.started:
+            self.should_exit = True
+        elif self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._drain())
         else:
-            self.force_exit = self.should_exit = True
+            self._grace = 0
 
     async def _drain(self):
         self._service.shut_down()
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._grace
-        while not self._service.is_idle and loop.time() < deadline and not self.should_exit:
+        began = loop.time()
+        while not self._service.is_idle and loop.time() < began + self._grace:
             await asyncio.sleep(_TICK)
+        await asyncio.to_thread(self._service.cancel_all)
         self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -74,6 +77,8 @@ def serve(settings: Settings, host: str, port: int, grace: float) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    if port > 65535:
+        raise UsageError(f"port {port}, expected a number from 0 to 65535")
     try:
         family, _kind, _protocol, _name, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -173,11 +173,16 @@ class Service:
         """Whether nothing runs."""
         return self.batcher is None or self.batcher.stats().running == 0
 
-    def close(self) -> None:
-        """Ends what runs, as cancelled, and frees the model. Blocks for a step."""
-        self._stopping = True
+    def cancel_all(self) -> None:
+        """`shut_down`, and ends what runs, as cancelled. Blocks for a step."""
+        self.shut_down()
         if self.batcher is not None:
             self.batcher.close(0)
+
+    def close(self) -> None:
+        """`cancel_all`, and frees the model."""
+        self.cancel_all()
+        if self.pool is not None:
             self.pool.close()
         if self.model is not None:
             self.model.close()
