@@ -10,21 +10,31 @@ For example:
 from __future__ import annotations
 
 from ._native import available_isas
-from .answer import ChatItem
+from .answer import AnswerReader, ChatItem
+from .batching import Batcher, BatchItem, BatchStats, Request
+from .constraint import Constraint
 from .conversation import Conversation
 from .generate import Item
 from .model import Model, ModelInfo, load
 from .pool import SessionPool
 from .session import Session
+from .thinking import Tags
 
 __all__ = [
+    "AnswerReader",
+    "BatchItem",
+    "BatchStats",
+    "Batcher",
     "ChatItem",
+    "Constraint",
     "Conversation",
     "Item",
     "Model",
     "ModelInfo",
+    "Request",
     "Session",
     "SessionPool",
+    "Tags",
     "available_isas",
     "load",
 ]

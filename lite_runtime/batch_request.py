@@ -143,7 +143,7 @@ class Request:
     def _finish(self, last) -> None:
         """It has ended, with its last BatchItem or an exception."""
         self.ended = time.perf_counter()
-        if self._session_cancelled():  # the native flag may still be up; it was not meant for what comes next
+        if not self._owns_session and self._session_cancelled():  # the native flag may still be up
             self._session._handle.cancel_came_late = True
         if isinstance(last, Exception):
             self.error = last

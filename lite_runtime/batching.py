@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from .batch_request import BatchItem, Request
 from .errors import CancelledError, EdgeKitError, QueueFullError, ShuttingDownError, UsageError, whole_number
 from .generate import Writer, prompt_ids
+from .idle_prefill import IdlePrefill
 from .session import BLOCK, Session
 
 __all__ = ["BatchItem", "BatchStats", "Batcher", "Request"]
@@ -40,6 +41,7 @@ class BatchStats:
     prompt_tokens: of requests begun; cached_tokens: of these, those found in a cache.
     ended: requests by how: a finish reason, "error", "refused" (no place in the queue) or "shutdown".
     batch_sizes: steps by the number of requests in them.
+    idle_tokens: prefilled in idle time.
     """
 
     waiting: int
@@ -52,6 +54,7 @@ class BatchStats:
     generated_tokens: int
     ended: dict
     batch_sizes: dict
+    idle_tokens: int
 
 
 class Batcher:
@@ -66,6 +69,7 @@ class Batcher:
         self.prefill_chunk = whole_number("prefill_chunk", prefill_chunk, 1, 1 << 20)
         self.max_queue = whole_number("max_queue", max_queue, 0, 1 << 20)
         self._pool = pool
+        self._idle = IdlePrefill(model, pool)
         self._changed = threading.Condition()  # guards what follows
         self._waiting = collections.deque()
         self._running = []  # in the order in which they began
@@ -126,8 +130,24 @@ class Batcher:
                 ids, writer, session, owner, reader, closing, stop_at_repetition, timeout, on_item
             )
             self._waiting.append(request)
+            self._idle.forget(owner)
             self._changed.notify_all()
         return request
+
+    def prefill(self, ids, owner=None) -> None:
+        """Lines up the token ids which `owner`'s next prompt will begin with, for the time when nothing runs
+        and nothing waits. They go to the pool; a request that comes meanwhile waits for a chunk at most and
+        finds what was done. Of an owner the newest count; none do while a request of theirs waits or runs, or
+        where the context does not hold them. Without a pool, or after `shut_down`, nothing happens."""
+        if self._pool is None or not len(ids):
+            return
+        ids = self.model.check_ids(ids)
+        with self._changed:
+            others = (*self._running, *self._waiting)
+            busy = owner is not None and any(other.owner == owner for other in others)
+            if not busy and len(ids) <= self.model.info.n_ctx:
+                self._idle.line_up(ids, owner)
+                self._changed.notify_all()
 
     def stats(self) -> BatchStats:
         """A snapshot."""
@@ -143,6 +163,7 @@ class Batcher:
                 self._generated_tokens,
                 dict(self._ended),
                 dict(self._batch_sizes),
+                self._idle.n_tokens,
             )
 
     def shut_down(self) -> None:
@@ -152,6 +173,7 @@ class Batcher:
             self._closing = True
             refused, self._waiting = list(self._waiting), collections.deque()
             self._ended.update(["shutdown"] * len(refused))
+            self._idle.stop()
             self._changed.notify_all()
         for request in refused:
             request._finish(ShuttingDownError("shutting down before this request's turn came"))
@@ -199,11 +221,13 @@ class Batcher:
             for request in list(self._running):
                 self._leave(request, error)
             raise
+        finally:
+            self._idle.pause()
 
     def _turn(self) -> bool:
         """Lets requests leave and join, then runs a forward. False when there is nothing left to do."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._running or self._closing)
+            self._changed.wait_for(lambda: self._waiting or self._running or self._closing or self._idle)
             if self._closing and not self._running:
                 return False
             now = time.perf_counter()
@@ -213,6 +237,10 @@ class Batcher:
             n_begun = min(self.max_batch - len(self._running), len(self._waiting))
             begun = [self._waiting.popleft() for _ in range(n_begun)]
             self._running += begun
+        if not (due or self._running):
+            self._idle.step()
+            return True
+        self._idle.pause()
         for request in due:
             self._leave(request, request._last("cancelled"))
         for request in begun:

@@ -27,11 +27,32 @@ from .answer import AnswerReader, Turn
 from .conversation_file import check_messages, read_messages, session_path, write_messages
 from .errors import CancelledError, ContextFullError, EdgeKitError, UsageError, whole_number
 from .generate import most_new_tokens, stop_strings
+from .idle_prefill import IDLE_CHUNK
 from .session import common_prefix
 from .thinking import Tags
 
 OVERFLOWS = ("error", "stop", "slide")
-IDLE_CHUNK = 64  # tokens that are prefilled in idle time before another call may go first
+
+
+def render(text, tags: Tags, messages: list) -> str:
+    """The prompt: the template of `text`, a Text, over the messages as the model writes them, thinking and
+    all; what it drops is its matter. Raises as `Text.render`."""
+    written = []
+    for message in messages:
+        message = dict(message)
+        reasoning = message.pop("reasoning_content", None)
+        written.append({**message, "content": tags.join(reasoning, message["content"])})
+    return text.render(written)
+
+
+def next_beginning(text, tags: Tags, messages: list) -> list:
+    """Ids that all prompts begin with which a next question behind `messages` may make; none if the template
+    refuses one."""
+    try:
+        prompts = [render(text, tags, [*messages, {"role": "user", "content": asked}]) for asked in "ab"]
+    except UsageError:  # the next question will tell
+        return []
+    return text.encode(os.path.commonprefix(prompts), bos=False)
 
 
 class Conversation:
@@ -109,7 +130,10 @@ class Conversation:
             with self._lock:
                 if epoch != self._epoch or self._turn is not None or not threading.main_thread().is_alive():
                     return  # a question has come, or the program ends
-                target = self._next_beginning() if target is None else target
+                if target is None:
+                    target = next_beginning(self.model.text, self._tags, self.messages)
+                if len(target) > self.model.info.n_ctx:
+                    return
                 common = common_prefix(self.session._tokens, target)
                 if common == len(target):
                     return
@@ -198,17 +222,8 @@ class Conversation:
 
     def _encode(self, messages: list) -> tuple:
         """(rendered prompt, its ids)."""
-        prompt = self._render(messages)
+        prompt = render(self.model.text, self._tags, messages)
         return prompt, self.model.text.encode(prompt, bos=False)
-
-    def _render(self, messages: list) -> str:
-        """The template over texts as the model writes them, thinking and all: what it drops is its matter."""
-        written = []
-        for message in messages:
-            message = dict(message)
-            reasoning = message.pop("reasoning_content", None)
-            written.append({**message, "content": self._tags.join(reasoning, message["content"])})
-        return self.model.text.render(written)
 
     def _fit(self, messages: list, later_ids: list, n_new: int) -> tuple:
         """(messages, prompt, its ids) that the context holds with `later_ids` behind them. Where turns may be
@@ -309,15 +324,6 @@ class Conversation:
         if self.prefill_when_idle:
             # No daemon: Python must not end amid its native call, which the model's end waits for.
             threading.Thread(target=settle).start()
-
-    def _next_beginning(self) -> list:
-        """Ids of what all prompts begin with that a next question may make."""
-        try:
-            prompts = [self._render([*self.messages, {"role": "user", "content": text}]) for text in "ab"]
-        except UsageError:  # of the template; the next question will tell
-            return []
-        ids = self.model.text.encode(os.path.commonprefix(prompts), bos=False)
-        return ids if len(ids) <= self.model.info.n_ctx else []
 
 
 def _n_system(messages: list) -> int:

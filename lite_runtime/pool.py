@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from .errors import EdgeKitError
 from .session import BLOCK, Session, common_prefix
 
 
@@ -51,9 +52,18 @@ class SessionPool:
         session.cut(longest)
         return session
 
+    def n_cached(self, ids) -> int:
+        """How many token ids at the beginning of `ids` a kept session holds at most."""
+        with self._lock:
+            return max((common_prefix(kept.session._tokens, ids) for kept in self._kept), default=0)
+
     def give(self, session: Session, owner=None) -> None:
         """Keeps `session` as the one used most recently; the caller may not use it any more. Kept ones that
         are a beginning of it are closed, and so are the oldest ones past the budget."""
+        if session._handle.n_cancels:  # the flag of a cancel that came late may be up: not for the next user
+            session = _renewed(session)
+            if session is None:
+                return
         with self._lock:
             self._keep(session, owner)
 
@@ -99,6 +109,16 @@ class SessionPool:
             n_bytes += (n_full - len(kept.session._shared)) * block + (rest > 0) * written
             n_bytes += (n_full > 0 and block < written) * written
         return n_bytes + len(shared) * block
+
+
+def _renewed(session: Session):
+    """A fork in place of the session, whose end this is; None if there can be none."""
+    try:
+        return session.fork()
+    except EdgeKitError:  # closed, or no memory
+        return None
+    finally:
+        session.close()
 
 
 def _is_beginning(first, second) -> bool:
