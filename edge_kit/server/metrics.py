@@ -103,6 +103,7 @@ class _ServiceCollector:
         for name, text, count in (
             ("edge_kit_prompt_tokens", "Tokens of prompts", stats.prompt_tokens),
             ("edge_kit_cached_tokens", "Of these, found in a cache", stats.cached_tokens),
+            ("edge_kit_idle_tokens", "Computed ahead for next turns", stats.idle_tokens),
             ("edge_kit_generated_tokens", "Tokens of answers", stats.generated_tokens),
             ("edge_kit_step_seconds", "Time in steps of the batch", stats.step_seconds),
         ):

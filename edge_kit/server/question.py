@@ -11,6 +11,7 @@ from typing import Optional, Union
 
 from lite_runtime.answer import AnswerReader
 from lite_runtime.constraint import Constraint
+from lite_runtime.conversation import next_beginning, render
 from lite_runtime.errors import ContextFullError, UsageError
 from lite_runtime.generate import stop_strings
 from lite_runtime.thinking import Tags
@@ -52,7 +53,7 @@ class Asker:
         """body: with messages. Raises UsageError, ContextFullError."""
         began = time.perf_counter()
         messages = [message.plain() for message in body.messages]
-        prompt = self._model.text.render(as_written(messages, self._tags))
+        prompt = render(self._model.text, self._tags, messages)
         ids = self._model.text.encode(prompt, bos=False)
         budget = body.thinking_budget
         if budget is None:
@@ -77,6 +78,10 @@ class Asker:
         key = self._cache_key(ids, options)
         options["owner"] = owner
         return Question(prompt, ids, options, None, None, key, time.perf_counter() - began)
+
+    def next_beginning(self, question: Question, answer: dict) -> list:
+        """Token ids that the next prompt begins with when `answer`, a message, has joined the messages."""
+        return next_beginning(self._model.text, self._tags, [*question.messages, answer])
 
     def _cache_key(self, ids, options, *others):
         config = self._model.generation_config
@@ -139,13 +144,3 @@ class Asker:
                 raise UsageError("response_format of type json_schema has no json_schema")
             schema = response_format.json_schema.schema_
         return "json " + json.dumps(schema), Constraint.json_schema(self._model, schema)
-
-
-def as_written(messages, tags) -> list:
-    """The messages with their texts as the model wrote them, reasoning and all."""
-    written = []
-    for message in messages:
-        message = dict(message)
-        reasoning = message.pop("reasoning_content", None)
-        written.append({**message, "content": tags.join(reasoning, message["content"])})
-    return written

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import lite_runtime
 from lite_runtime.batching import Batcher
-from lite_runtime.errors import ShuttingDownError
+from lite_runtime.errors import EdgeKitError, ShuttingDownError
 from lite_runtime.pool import SessionPool
 
 from .answer_cache import AnswerCache
@@ -158,9 +159,24 @@ class Service:
             loop.call_soon_threadsafe(answer.put, item)
             if not isinstance(item, Exception) and item.finish_reason in ("stop", "length", "repetition"):
                 self.answer_cache.put(question.cache_key, items, question.n_reasoning)
+                if question.reader is not None and question.reader.has_reasoning:
+                    loop.call_soon_threadsafe(self._prepare_next_turn, question, items)
 
         answer.request = self.batcher.submit(question.ids, on_item=on_item, **question.options)
         return answer
+
+    def _prepare_next_turn(self, question, items) -> None:
+        """What the next prompt begins with is computed when nothing else is: the template may drop the
+        reasoning, which moves the answer."""
+
+        def prepare():
+            reasoning = "".join(item.reasoning for item in items)
+            content = "".join(item.text for item in items)
+            answer = {"role": "assistant", "content": content, "reasoning_content": reasoning}
+            with contextlib.suppress(EdgeKitError):  # the next question will tell
+                self.batcher.prefill(self._asker.next_beginning(question, answer), question.options["owner"])
+
+        asyncio.get_running_loop().run_in_executor(None, prepare)
 
     def shut_down(self) -> None:
         """From now on nothing is begun; what runs goes on."""
