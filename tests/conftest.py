@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -98,3 +99,17 @@ def r1_nb(tmp_path_factory) -> Path:
     from r1_model import export_r1_tiny
 
     return export_r1_tiny(tmp_path_factory.mktemp("r1"))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, for the web page."""
+    api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("the page is tested in Chromium: apt install chromium")
+    with api.sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        yield browser
+        browser.close()

@@ -1,15 +1,14 @@
 """The web page in a real browser, over a server with scripted answers. Screenshots: build/screenshots."""
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import threading
 
 import pytest
 from hostile_answers import HOSTILE
 from page_reader import SCREENSHOTS, Reader
 from page_server import MODEL, Drop, PageServer, Refusal, end, say, think
+from serving import until
 
 pytestmark = pytest.mark.web
 
@@ -36,19 +35,6 @@ THOUGHTS = (
     "The sum of the first cubes: 1, 9, 36, 100. These are squares of 1, 3, 6, 10, the triangular numbers. "
     r"A proof by induction: $T_n^2 - T_{n-1}^2 = (T_n - T_{n-1})(T_n + T_{n-1}) = n \cdot n^2$."
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("the page is tested in Chromium: apt install chromium")
-    with api.sync_playwright() as playwright:
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -286,8 +272,7 @@ def test_a_missing_key_is_asked_for(reader, server):
     reader.shows(".answer", "Welcome.")
     reader.page.reload()
     reader.ask("x")
-    reader.shows(".answer", "Welcome.")
-    assert len(server.asked) == 2
+    until(lambda: len(server.asked) == 2)
     assert reader.page.evaluate("JSON.stringify(localStorage).includes('s3cret')") is False
 
 

@@ -67,13 +67,14 @@ export async function modelName() {
  * Streams an answer: yields {reasoning, content, finish, usage} as they come, each null if absent.
  * Throws ApiError, or AbortError after signal.abort().
  */
-export async function* streamChat({ model, messages, maxTokens, signal }) {
+export async function* streamChat({ session, model, messages, maxTokens, signal }) {
   const body = { messages, stream: true, stream_options: { include_usage: true } };
   if (model) body.model = model;
   if (maxTokens) body.max_tokens = maxTokens;
   const response = await ask("v1/chat/completions", {
     method: "POST",
-    headers: { "Content-Type": "application/json" },
+    // By the session the server knows its cache, and a balancer the server.
+    headers: { "Content-Type": "application/json", "X-Session-Id": session },
     body: JSON.stringify(body),
     signal,
   });

@@ -52,12 +52,12 @@ export class Run {
 
   /** Streams the answer to its end, whichever that is; onChange is called for all that comes. */
   async stream({ model, maxTokens }, onChange) {
-    const { message, sent } = this;
+    const { message, sent, session } = this;
     let usage = null;
     let lastAt = null;
     try {
       const signal = this.controller.signal;
-      for await (const item of streamChat({ model, messages: sent, maxTokens, signal })) {
+      for await (const item of streamChat({ session: session.id, model, messages: sent, maxTokens, signal })) {
         if (item.reasoning !== null || item.content !== null) lastAt = this.take(item);
         message.finish = item.finish ?? message.finish;
         usage = item.usage ?? usage;
