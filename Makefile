@@ -1,6 +1,7 @@
 # make demo   export the demo model, answer a question        make test   everything that CI runs
 # make lint   ruff                                            make clean  what the two made, but not models/
 # make test-arm   native tests and the Python package as three ARM CPUs, under qemu
+# make screenshots   the web page's pictures in README, anew, with Chromium
 # make wheels   wheels for Linux (x86-64, aarch64) and macOS (arm64) in dist/, built and checked here
 
 PYTHON ?= python3
@@ -12,7 +13,9 @@ QUESTION ?= What is the capital of France?
 PACKAGING := pyproject.toml setup.py edge_kit/__init__.py
 EXPORTER := $(shell find export targets edge_kit/nb -name '*.py')
 
-.PHONY: demo native test test-arm lint wheels clean
+SCREENSHOTS := edge_kit/server/web/screenshots
+
+.PHONY: demo native test test-arm screenshots lint wheels clean
 
 demo: native $(DEMO)
 	$(VENV)/bin/edge-kit run $(DEMO) "$(QUESTION)"
@@ -52,6 +55,11 @@ test: $(VENV)/with-tests native lint
 test-arm: $(VENV)/with-export
 	$(PY) -m lite_runtime.build run-tests --qemu
 	$(PY) tests/on_arm.py
+
+screenshots: $(VENV)/with-tests native
+	CI=true $(PY) -m pytest -q tests/test_web_page.py -k test_screenshots
+	mkdir -p $(SCREENSHOTS)
+	cd build/screenshots && cp empty.png thinking.png answered.png phone.png $(CURDIR)/$(SCREENSHOTS)
 
 wheels: native
 	$(PY) -m pip install -q -e '.[wheels]'

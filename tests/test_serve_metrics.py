@@ -13,7 +13,7 @@ pytest.importorskip("fastapi", reason="needs the serve extra")
 parser = pytest.importorskip("prometheus_client.parser", reason="needs the serve extra")
 
 CHAT = "/v1/chat/completions"
-DASHBOARD = ROOT / "examples" / "grafana" / "edge-kit.json"
+DASHBOARD = ROOT / "edge_kit" / "server" / "examples" / "grafana" / "edge-kit.json"
 BODY = {
     "messages": [{"role": "user", "content": "Count to ten, please."}],
     "max_tokens": 12,
