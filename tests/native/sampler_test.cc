@@ -178,6 +178,64 @@ TEST(misuse) {
               Sampling(), {0, 2}));
 }
 
+// The random number of the token at `position`: SplitMix64, the seed mixed once before.
+double plain_uniform(uint64_t seed, uint64_t position) {
+  const auto mix = [](uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  };
+  const uint64_t golden = 0x9e3779b97f4a7c15u;
+  return static_cast<double>(mix(mix(seed + golden) + golden * (position + 1)) >> 11) / 9007199254740992.0;
+}
+
+// Every token against the plain version, which sorts all and walks: best first where something is filtered,
+// else by id. Where the random number is close to a border, fp32 may choose the neighbour.
+TEST(every_draw) {
+  uint32_t state = 7;
+  const auto random = [&state] {
+    state = state * 1664525u + 1013904223u;
+    return static_cast<double>(state >> 8) * 0x1p-24;
+  };
+  int n_checked = 0;
+  for (size_t n : {1, 2, 15, 16, 17, 1000, 1024, 3001}) {
+    for (int round = 0; round < 60; ++round) {
+      Floats logits(n);
+      const double spread = 1.0 + 20.0 * random();
+      for (float& value : logits) {
+        value = static_cast<float>(std::floor(64.0 * spread * random()) / 64.0);  // with ties
+      }
+      if (round % 5 == 0) logits[n / 2] = -1e30f;  // masked
+      Sampling s = sampling(static_cast<float>(0.2 + 2.0 * random()));
+      s.seed = static_cast<uint64_t>(round);
+      s.top_k = round % 2 ? 1 + static_cast<int32_t>(40.0 * random()) : 0;
+      s.top_p = round % 3 ? 1.0f : static_cast<float>(random());
+      s.min_p = round % 7 ? 0.0f : static_cast<float>(0.5 * random());
+      const std::vector<double> p = plain_probabilities(logits, s, {});
+      Ids order(n);
+      std::iota(order.begin(), order.end(), 0);
+      const auto at = [](int32_t id) { return static_cast<size_t>(id); };
+      const auto better = [&](int32_t a, int32_t b) { return logits[at(a)] > logits[at(b)]; };
+      if (s.top_k > 0 || s.top_p < 1.0f || s.min_p > 0.0f) std::stable_sort(order.begin(), order.end(), better);
+      for (uint64_t position = 0; position < 20; ++position) {
+        const double share = plain_uniform(s.seed, position);
+        double end = 0.0, distance = 1.0;
+        int32_t expected = -1;
+        for (int32_t id : order) {
+          end += p[at(id)];
+          distance = std::min(distance, std::fabs(end - share));
+          if (expected < 0 && end > share) expected = id;
+        }
+        if (distance < 1e-5) continue;
+        CHECK_CASE(draw(logits, s, position) == expected,
+                   std::to_string(n) + " tokens, round " + std::to_string(round));
+        ++n_checked;
+      }
+    }
+  }
+  CHECK(n_checked > 9000);
+}
+
 // A full sort of Qwen2's vocabulary takes longer than all else that is done for a token but the weights.
 TEST(large_vocabulary) {
   Floats logits(151936);
@@ -190,13 +248,13 @@ TEST(large_vocabulary) {
   s.top_p = 0.95f;
   const std::vector<double> expected = plain_probabilities(logits, s, {});
   for (uint64_t i = 0; i < 20; ++i) CHECK(expected[static_cast<size_t>(draw(logits, s, i))] > 0.0);
-  for (int32_t top_k : {0, 20}) {
-    s.top_k = top_k;
+  for (float temperature : {0.6f, 5.0f}) {  // few tokens to choose from, and half of them
+    s.temperature = temperature;
     const auto begin = std::chrono::steady_clock::now();
     for (uint64_t i = 0; i < 20; ++i) draw(logits, s, i);
     const double ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / 20;
-    std::printf("top_k %d, top_p 0.95 of 151936: %.2f ms\n", top_k, ms);
+    std::printf("temperature %.1f, top_p 0.95 of 151936: %.2f ms\n", static_cast<double>(temperature), ms);
   }
 }
 
