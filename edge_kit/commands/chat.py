@@ -1,11 +1,11 @@
-"""`edge-kit chat`: a conversation, line by line. The cache is kept: only what is new is prefilled."""
+"""`edge-kit chat`: a conversation in a terminal or a pipe. The cache is kept: only new text is prefilled."""
 
 from __future__ import annotations
 
+import os
 import sys
 
-from lite_runtime.conversation import OVERFLOWS, Conversation
-from lite_runtime.errors import ContextFullError
+from lite_runtime.conversation import OVERFLOWS
 
 from . import generation
 
@@ -31,38 +31,26 @@ def add_arguments(parser) -> None:
 
 
 def run(args) -> int:
+    from edge_kit.chat.chat import Chat
+
     options = generation.generation_options(args)
     limits = {"overflow": args.overflow, "thinking_budget": args.thinking_budget}
-    with generation.load_model(args) as model, Conversation(model, args.system, **limits) as conversation:
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
-        print("Ctrl-C stops an answer, Ctrl-D ends the conversation.", file=sys.stderr)
-        while True:
-            try:
-                line = input("> ")
-            except EOFError:
-                print()
-                return 0
-            if not line.strip():
-                continue
-            if any("\ud800" <= character <= "\udfff" for character in line):
-                print("[not sent: the line is not UTF-8]", file=sys.stderr)
-                continue
-            try:
-                items = conversation.ask(line, **options)
-            except ContextFullError as error:
-                print(f"[not sent: {error}]", file=sys.stderr)
-                continue
-            last = show(generation.stream(items, conversation.cancel))
-            print(flush=True)
-            print(generation.speeds(last), file=sys.stderr)
+    name = os.path.basename(args.file)
+    with generation.load_model(args) as model, Chat(model, name, args.system, options, limits) as chat:
+        chat.run(_front(chat))
+    return 0
 
 
-def show(items):
-    """Writes reasoning and answer as they come, an empty line between them; gives the last ChatItem."""
-    thought, item = False, None
-    for item in items:
-        thought = thought or bool(item.reasoning)
-        gap = "\n\n" if thought and item.content else ""
-        thought = thought and not item.content
-        print(item.reasoning + gap + item.content, end="", flush=True)
-    return item
+def _front(chat):
+    """The one for a terminal, where this is one and what it needs is installed (extra `chat`)."""
+    able = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    if able and sys.stdin.isatty() and sys.stdout.isatty():
+        try:
+            from edge_kit.chat.terminal import TerminalFront
+
+            return TerminalFront(chat.thoughts)
+        except ImportError:
+            pass
+    from edge_kit.chat.plain import PlainFront
+
+    return PlainFront()
