@@ -27,7 +27,7 @@ $(VENV)/with-export: $(PACKAGING)
 	$(PYTHON) -m venv $(VENV)
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null \
 	  || test -n "$$CXX" || $(PY) -m pip install -q ziglang
-	$(PY) -m pip install -q -e '.[export]'
+	$(PY) -m pip install -q -e '.[export,chat,serve]'
 	@touch $@
 
 native: $(VENV)/with-export
@@ -38,7 +38,7 @@ $(DEMO): $(VENV)/with-export $(EXPORTER)
 	$(VENV)/bin/edge-kit export --model demo --out $@
 
 $(VENV)/with-tests: $(VENV)/with-export
-	$(PY) -m pip install -q -e '.[export,dev,wheels,serve]'
+	$(PY) -m pip install -q -e '.[export,chat,serve,dev,wheels]'
 	@# The independent engine is large: without it its tests are skipped by name, except in CI.
 	$(PY) -m pip install -q -e '.[reference]' || test -z "$$CI"
 	@touch $@
