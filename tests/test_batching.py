@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 import time
 
 import numpy as np
 import pytest
-from r1_model import export_r1_tiny
+from exported import ROOT
 
 import lite_runtime
 from lite_runtime.answer import AnswerReader
@@ -36,9 +38,16 @@ def demo(native_library, demo_nb):
 
 
 @pytest.fixture(scope="module")
-def r1(native_library, tmp_path_factory):
-    with lite_runtime.load(export_r1_tiny(tmp_path_factory.mktemp("r1"))) as model:
+def r1(native_library, r1_nb):
+    with lite_runtime.load(r1_nb) as model:
         yield model
+
+
+def test_what_is_exported_needs_no_extra(native_library):
+    code = "import sys; from lite_runtime import *; print(Batcher.__name__, 'llguidance' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "Batcher False\n"), done.stderr
+    assert {"Batcher", "Constraint", "AnswerReader"} <= set(lite_runtime.__all__)
 
 
 def until(condition) -> None:
