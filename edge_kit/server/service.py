@@ -170,9 +170,9 @@ class Service:
         reasoning, which moves the answer."""
 
         def prepare():
-            reasoning = "".join(item.reasoning for item in items)
-            content = "".join(item.text for item in items)
-            answer = {"role": "assistant", "content": content, "reasoning_content": reasoning}
+            answer = {"role": "assistant", "content": "".join(item.text for item in items)}
+            if any("reasoning_content" in message for message in question.messages):  # so it will come back
+                answer["reasoning_content"] = "".join(item.reasoning for item in items)
             with contextlib.suppress(EdgeKitError):  # the next question will tell
                 self.batcher.prefill(self._asker.next_beginning(question, answer), question.options["owner"])
 
