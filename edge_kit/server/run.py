@@ -57,6 +57,8 @@ def serve(settings: Settings, host: str, port: int, grace: float) -> None:
     service = Service(settings)
     config = uvicorn.Config(
         create_app(settings, service),
+        loop="asyncio",  # the same everywhere, whatever else is installed
+        http="h11",
         log_config=None,
         access_log=False,
         lifespan="on",
