@@ -113,3 +113,38 @@ def browser():
         browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
         yield browser
         browser.close()
+
+
+def _loaded(path):
+    import lite_runtime
+
+    with lite_runtime.load(path) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def tiny(native_library, tiny_nb):
+    """random:tiny, loaded."""
+    yield from _loaded(tiny_nb)
+
+
+@pytest.fixture(scope="module")
+def demo(native_library, demo_nb):
+    """The demo, loaded."""
+    yield from _loaded(demo_nb)
+
+
+@pytest.fixture(scope="module")
+def r1(native_library, r1_nb):
+    """random:tiny with R1's tokenizer and template, loaded."""
+    yield from _loaded(r1_nb)
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """A Script: what the model says is what the test told it to."""
+    from conversations import Script
+
+    script = Script()
+    monkeypatch.setattr("lite_runtime.generate.sample", script.sample)
+    return script

@@ -31,18 +31,6 @@ def tiny(request, native_library, tiny_nb):
         yield model
 
 
-@pytest.fixture(scope="module")
-def demo(native_library, demo_nb):
-    with lite_runtime.load(demo_nb) as model:
-        yield model
-
-
-@pytest.fixture(scope="module")
-def r1(native_library, r1_nb):
-    with lite_runtime.load(r1_nb) as model:
-        yield model
-
-
 def test_what_is_exported_needs_no_extra(native_library):
     code = "import sys; from lite_runtime import *; print(Batcher.__name__, 'llguidance' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -32,12 +32,6 @@ def tiny(native_library, tiny_nb):
         yield model
 
 
-@pytest.fixture(scope="module")
-def r1(native_library, r1_nb):
-    with lite_runtime.load(r1_nb) as model:
-        yield model
-
-
 @pytest.fixture
 def pool(tiny):
     pool = SessionPool(tiny, 1 << 30)

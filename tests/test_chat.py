@@ -18,12 +18,6 @@ GREEDY = {"temperature": 0, "max_new_tokens": 6, "speculate": False}
 SCRIPTED = os.path.join(os.path.dirname(__file__), "chat_scripted.py")
 
 
-@pytest.fixture(scope="module")
-def tiny(native_library, tiny_nb):
-    with lite_runtime.load(tiny_nb) as model:
-        yield model
-
-
 class Front:
     """Keeps what it is given."""
 

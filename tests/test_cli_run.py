@@ -9,19 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-import lite_runtime
 from edge_kit.cli import main
 
 EDGE_KIT = [sys.executable, "-m", "edge_kit"]
 SMOKE = Path(__file__).with_name("runtime_smoke.py")
-
-
-@pytest.fixture(scope="module")
-def tiny(native_library, tiny_nb):
-    with lite_runtime.load(tiny_nb) as model:
-        yield model
 
 
 def run_json(capsys, *arguments) -> dict:

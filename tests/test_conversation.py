@@ -6,36 +6,11 @@ import collections
 
 import numpy as np
 import pytest
-from conversations import GREEDY, THOUGHT, Script, check_logits, content, next_prompt, quiet
+from conversations import GREEDY, THOUGHT, check_logits, content, next_prompt, quiet
 
 import lite_runtime
 from lite_runtime.conversation import Conversation
 from lite_runtime.errors import ContextFullError, UsageError
-
-
-@pytest.fixture(scope="module")
-def tiny(native_library, tiny_nb):
-    with lite_runtime.load(tiny_nb) as model:
-        yield model
-
-
-@pytest.fixture(scope="module")
-def demo(native_library, demo_nb):
-    with lite_runtime.load(demo_nb) as model:
-        yield model
-
-
-@pytest.fixture(scope="module")
-def r1(native_library, r1_nb):
-    with lite_runtime.load(r1_nb) as model:
-        yield model
-
-
-@pytest.fixture
-def script(monkeypatch):
-    script = Script()
-    monkeypatch.setattr("lite_runtime.generate.sample", script.sample)
-    return script
 
 
 @pytest.mark.parametrize("kv_dtype", ["f16", "int8"])

@@ -7,30 +7,10 @@ import os
 import random
 
 import pytest
-from conversations import GREEDY, THOUGHT, Script, check_logits, quiet
+from conversations import GREEDY, THOUGHT, check_logits, quiet
 
-import lite_runtime
 from lite_runtime.conversation import Conversation
 from lite_runtime.errors import EdgeKitError, FileFormatError, MismatchError
-
-
-@pytest.fixture(scope="module")
-def tiny(native_library, tiny_nb):
-    with lite_runtime.load(tiny_nb) as model:
-        yield model
-
-
-@pytest.fixture(scope="module")
-def r1(native_library, r1_nb):
-    with lite_runtime.load(r1_nb) as model:
-        yield model
-
-
-@pytest.fixture
-def script(monkeypatch):
-    script = Script()
-    monkeypatch.setattr("lite_runtime.generate.sample", script.sample)
-    return script
 
 
 def test_saved_and_loaded(r1, tiny, script, tmp_path):

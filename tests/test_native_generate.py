@@ -26,12 +26,6 @@ PROMPTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def demo(native_library, demo_nb):
-    with lite_runtime.load(demo_nb) as model:
-        yield model
-
-
 @pytest.fixture
 def native(demo, demo_nb):
     with NativeModel(demo_nb) as model:

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 from conversations import Script
-from r1_model import export_r1_tiny
 
 import lite_runtime
 from lite_runtime.answer import AnswerReader
@@ -31,24 +30,6 @@ PERSON = {
     "required": ["name", "age", "tags", "alive"],
     "additionalProperties": False,
 }
-
-
-@pytest.fixture(scope="module")
-def tiny(native_library, tiny_nb):
-    with lite_runtime.load(tiny_nb) as model:
-        yield model
-
-
-@pytest.fixture(scope="module")
-def demo(native_library, demo_nb):
-    with lite_runtime.load(demo_nb) as model:
-        yield model
-
-
-@pytest.fixture(scope="module")
-def r1(native_library, tmp_path_factory):
-    with lite_runtime.load(export_r1_tiny(tmp_path_factory.mktemp("r1"))) as model:
-        yield model
 
 
 @pytest.fixture(scope="module")

@@ -32,12 +32,6 @@ IDS = [(7 * i * i + 3) % 300 for i in range(150)]  # crosses two blocks of the c
 
 
 @pytest.fixture(scope="module")
-def tiny(native_library, tiny_nb):
-    with lite_runtime.load(tiny_nb) as model:
-        yield model
-
-
-@pytest.fixture(scope="module")
 def bare_nb(tiny_nb, tmp_path_factory):
     """The same model as paddle_lite_opt would leave it: nothing behind the last tensor."""
     path = tmp_path_factory.mktemp("bare") / "bare.nb"

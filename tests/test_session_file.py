@@ -28,12 +28,6 @@ GREEDY = {"temperature": 0, "max_new_tokens": 12}
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-@pytest.fixture(scope="module")
-def tiny(native_library, tiny_nb):
-    with lite_runtime.load(tiny_nb) as model:
-        yield model
-
-
 @pytest.fixture
 def saved(tiny, tmp_path):
     path = tmp_path / "saved"
