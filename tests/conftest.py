@@ -16,7 +16,7 @@ if str(ROOT) not in sys.path:  # `pytest` without `python -m`, in a Python that 
 # Small matrix products of the NumPy executor: more threads only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-NEVER_SKIPPED_IN_CI = ("arm", "stock", "sanitizer", "reference", "wheels", "embedding", "web")
+NEVER_SKIPPED_IN_CI = ("arm", "stock", "sanitizer", "reference", "wheels", "embedding", "web", "ray", "nginx")
 
 
 def pytest_collection_modifyitems(items):
