@@ -45,8 +45,8 @@ def run(port: int, arguments: dict, folder: str) -> None:
     try:
         serve.start(http_options={"port": port})
         serve.run(app(arguments))
-        shown = None
-        while not stop.wait(0.2):
+        shown, parent = None, os.getppid()
+        while not stop.wait(0.2) and os.getppid() == parent:  # it goes when the tests were killed
             if shown != (running := n_running()):
                 shown = running
                 print(json.dumps({"running": running}), flush=True)

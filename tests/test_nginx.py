@@ -17,7 +17,7 @@ from serving import Served, serve, until
 NO_NGINX = shutil.which("nginx") is None
 pytestmark = [pytest.mark.nginx, pytest.mark.skipif(NO_NGINX, reason="no nginx: apt install nginx-light")]
 EXAMPLE = ROOT / "examples" / "nginx" / "nginx.conf"
-LONG = {"prompt": "Once", "max_tokens": 1500, "ignore_eos": True, "stop_at_repetition": False, "stream": True}
+LONG = {"prompt": "Once", "max_tokens": 600, "ignore_eos": True, "stop_at_repetition": False, "stream": True}
 SECONDS = 60  # a safeguard, no measurement
 
 
@@ -60,8 +60,8 @@ def nginx(folder, first, second):
 
 
 @pytest.fixture(scope="module")
-def two(native_library, tiny_nb):
-    with serve(tiny_nb, "--threads", 1) as first, serve(tiny_nb, "--threads", 1) as second:
+def two(native_library, demo_nb):
+    with serve(demo_nb, "--threads", 1) as first, serve(demo_nb, "--threads", 1) as second:
         yield first, second
 
 

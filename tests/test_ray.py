@@ -21,7 +21,7 @@ NO_RAY = importlib.util.find_spec("ray") is None
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(NO_RAY, reason="ray is missing: pip install -e '.[ray]'")]
 CLUSTER = Path(__file__).with_name("ray_cluster.py")
 SECONDS = 60  # safeguards, no measurements
-LONG = {"prompt": "Once", "max_tokens": 1500, "ignore_eos": True, "stop_at_repetition": False, "stream": True}
+LONG = {"prompt": "Once", "max_tokens": 6000, "ignore_eos": True, "stop_at_repetition": False, "stream": True}
 
 
 class Cluster(Served):
@@ -83,17 +83,17 @@ def cluster(tmp_path, **arguments):
 
 
 @pytest.fixture(scope="module")
-def two(native_library, tiny_nb, tmp_path_factory):
-    options = {"file": str(tiny_nb), "min_replicas": 2, "max_replicas": 2, "threads": 1, "api_key": "secret"}
+def two(native_library, demo_nb, tmp_path_factory):
+    options = {"file": str(demo_nb), "min_replicas": 2, "max_replicas": 2, "threads": 1, "api_key": "secret"}
     with cluster(tmp_path_factory.mktemp("ray"), **options) as served:
         until(lambda: max(served.running()) == 2, SECONDS)
         yield served
 
 
-def open_stream(served, session: str, **body):
+def open_stream(served, session: str):
     """The socket of a long answer whose first event has come."""
     stream = socket.create_connection(("127.0.0.1", int(served.url.rsplit(":", 1)[1])), timeout=SECONDS)
-    body = json.dumps({**LONG, **body})
+    body = json.dumps(LONG)
     headers = [
         "POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json",
         f"Content-Length: {len(body)}", f"X-Session-Id: {session}", "Authorization: Bearer secret",
@@ -162,31 +162,23 @@ def test_a_replica_that_dies_is_replaced(two):
         assert two.post("/generate", {"prompt": "Hi", "max_new_tokens": 2}, **headers)[0] == 200
 
 
-def test_replicas_follow_the_load(native_library, tiny_nb, tmp_path):
+def test_replicas_follow_the_load(native_library, demo_nb, tmp_path):
     options = {"upscale_delay": 0.5, "downscale_delay": 1, "look_back": 1, "target_requests": 1, "threads": 1}
-    with cluster(tmp_path, file=str(tiny_nb), max_replicas=2, **options) as served:
+    with cluster(tmp_path, file=str(demo_nb), max_replicas=2, **options) as served:
         assert served.running() == [1]
         with contextlib.ExitStack() as streams:
-            busy = [streams.enter_context(open_stream(served, f"s{n}")) for n in range(4)]
-
-            def keep_busy():
-                for number, stream in enumerate(busy):
-                    stream.setblocking(False)
-                    with contextlib.suppress(BlockingIOError):
-                        if b"[DONE]" in stream.recv(1 << 20):
-                            busy[number] = streams.enter_context(open_stream(served, f"s{number}"))
-                return served.running()[-1] == 2
-
-            until(keep_busy, SECONDS)
+            for number in range(4):
+                streams.enter_context(open_stream(served, f"s{number}"))
+            until(lambda: served.running()[-1] == 2, SECONDS)
         until(lambda: served.running()[-1] == 1, SECONDS)
         assert served.post("/generate", {"prompt": "Hi", "max_new_tokens": 2})[0] == 200
 
 
-def test_arguments(tiny_nb, monkeypatch):
+def test_arguments(demo_nb, monkeypatch):
     from edge_kit.server import ray_app
 
     monkeypatch.setenv("EDGE_KIT_API_KEY", "secret")
-    application = ray_app.app({"file": str(tiny_nb), "max_batch": "4", "max_replicas": "3", "threads": "2"})
+    application = ray_app.app({"file": str(demo_nb), "max_batch": "4", "max_replicas": "3", "threads": "2"})
     deployment = application._bound_deployment
     assert deployment.init_args[0].api_key == "secret" and deployment.init_args[0].max_batch == 4
     assert deployment.ray_actor_options["num_cpus"] == 2

@@ -115,7 +115,7 @@ class Chat:
     def _command(self, name: str, argument: str) -> str:
         if name not in COMMANDS:
             raise UsageError(
-                f"unknown command /{name}; /help lists what there is, a space before it sends it to the model"
+                f"unknown command /{name}; /help lists what there is, a space in front sends it as text"
                 + did_you_mean(f"/{name}", [f"/{other}" for other in COMMANDS])
             )
         wanted = COMMANDS[name][0]

@@ -9,7 +9,7 @@ from lite_runtime.conversation import OVERFLOWS
 
 from . import generation
 
-HELP = "talk to a model, line by line"
+HELP = "talk to a model, in a terminal or line by line"
 
 
 def add_arguments(parser) -> None:
