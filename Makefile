@@ -39,8 +39,8 @@ $(DEMO): $(VENV)/with-export $(EXPORTER)
 
 $(VENV)/with-tests: $(VENV)/with-export
 	$(PY) -m pip install -q -e '.[export,chat,serve,dev,wheels]'
-	@# The independent engine is large: without it its tests are skipped by name, except in CI.
-	$(PY) -m pip install -q -e '.[reference]' || test -z "$$CI"
+	@# The independent engine and Ray are large: without them their tests are skipped by name, except in CI.
+	$(PY) -m pip install -q -e '.[reference,ray]' || test -z "$$CI"
 	@touch $@
 
 test: $(VENV)/with-tests native lint

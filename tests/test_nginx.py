@@ -16,7 +16,7 @@ from serving import Served, serve, until
 
 NO_NGINX = shutil.which("nginx") is None
 pytestmark = [pytest.mark.nginx, pytest.mark.skipif(NO_NGINX, reason="no nginx: apt install nginx-light")]
-EXAMPLE = ROOT / "examples" / "nginx" / "nginx.conf"
+EXAMPLE = ROOT / "edge_kit" / "server" / "examples" / "nginx" / "nginx.conf"
 LONG = {"prompt": "Once", "max_tokens": 600, "ignore_eos": True, "stop_at_repetition": False, "stream": True}
 SECONDS = 60  # a safeguard, no measurement
 
