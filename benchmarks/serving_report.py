@@ -1,0 +1,142 @@
+"""The goals of serving, judged, and the tables of serving.py."""
+
+from __future__ import annotations
+
+from .comparison.figures import spread
+
+SPEEDUP, TOKEN_P95 = 4.0, 2.5  # many clients against one
+LATENCY = 0.78  # of the mean without batching
+
+
+def together_goals(found: dict) -> list:
+    rounds, n = found["rounds"], found["clients"]
+    one, many = rounds["one"], rounds["many"]
+    goals = [
+        _at_least(f"total tokens/s of {n} clients over one", _ratios(many, one, _tokens_per_s), SPEEDUP),
+        _at_most(f"per-token p95 of {n} clients over one", _ratios(many, one, _gap_p95), TOKEN_P95),
+    ]
+    names = ("total tokens/s over llama-server's", "first-token p95 over llama-server's")
+    if found["peer_missing"]:
+        reason = f"not measured: {found['peer_missing']}"
+        return goals + [{"goal": name, "asked": "–", "met": None, "note": reason} for name in names]
+    peer = rounds["llama_many"]
+    return [
+        *goals,
+        _at_least(names[0], _ratios(many, peer, _tokens_per_s), 1.0, strictly=True),
+        _at_most(names[1], _ratios(many, peer, _first_p95), 1.0, strictly=True),
+    ]
+
+
+def poisson_goals(found: dict) -> list:
+    rounds = found["rounds"]
+    ratios = _ratios(rounds["batched"], rounds["unbatched"], _mean_latency)
+    return [_at_most(f"mean latency with batching over without, {found['rate']:.2f}/s", ratios, LATENCY)]
+
+
+def _tokens_per_s(run: dict) -> float:
+    return run["tokens_per_s"]
+
+
+def _gap_p95(run: dict) -> float:
+    return run["gap_ms"]["p95"]
+
+
+def _first_p95(run: dict) -> float:
+    return run["first_token_ms"]["p95"]
+
+
+def _mean_latency(run: dict) -> float:
+    return run["request_ms"]["mean"]
+
+
+def _ratios(above: list, below: list, figure) -> dict:
+    """Of each round's pair, which ran next to each other."""
+    return spread([figure(a) / figure(b) for a, b in zip(above, below)])
+
+
+def _at_least(name: str, ratios: dict, asked: float, strictly: bool = False) -> dict:
+    met = ratios["median"] > asked if strictly else ratios["median"] >= asked
+    return {"goal": name, "asked": f"{'>' if strictly else '≥'} {asked:g}", "found": ratios, "met": met}
+
+
+def _at_most(name: str, ratios: dict, asked: float, strictly: bool = False) -> dict:
+    met = ratios["median"] < asked if strictly else ratios["median"] <= asked
+    return {"goal": name, "asked": f"{'<' if strictly else '≤'} {asked:g}", "found": ratios, "met": met}
+
+
+def markdown(report: dict) -> str:
+    """All of it, with what it was measured on."""
+    cpu = report["machine"]
+    lines = [
+        f"{cpu['cpu']}, {cpu['cores']} cores; servers with {report['threads']} threads, this kit's on "
+        f"{report['kernel']}; medians of {report['repeat']} rounds, least and most in brackets."
+    ]
+    if "together" in report:
+        lines += _together_lines(report["together"])
+    if "poisson" in report:
+        lines += _poisson_lines(report["poisson"])
+    lines += ["", "| goal | asked | found | |", "|---|---|---|---|"]
+    for goal in report["goals"]:
+        found = _cell(goal["found"], 2) if "found" in goal else goal["note"]
+        met = {True: "met", False: "not met", None: "not measured"}[goal["met"]]
+        lines.append(f"| {goal['goal']} | {goal['asked']} | {found} | {met} |")
+    return "\n".join(lines) + "\n"
+
+
+def _together_lines(found: dict) -> list:
+    n = found["clients"]
+    texts = "equal" if found["checksums_equal"] else "DIFFERENT"
+    lines = [
+        "",
+        f"Clients that start together, {found['prompt_tokens']} prompt and {found['new_tokens']} new tokens "
+        f"each; read bandwidth {_cell(found['read_bandwidth_gbs'], 1)} GB/s. Texts alone and in a batch: "
+        f"{texts}.",
+        "",
+        "| | total tokens/s | first token p95, ms | per token p50, ms | per token p95, ms | load's CPU |",
+        "|---|---|---|---|---|---|",
+    ]
+    titles = {
+        "one": "edge-kit, 1 client",
+        "many": f"edge-kit, {n} clients",
+        "llama_one": "llama-server, 1 client",
+        "llama_many": f"llama-server, {n} clients",
+    }
+    for name, runs in found["rounds"].items():
+        figures = (
+            (_tokens_per_s, 1),
+            (_first_p95, 0),
+            (lambda run: run["gap_ms"]["p50"], 1),
+            (_gap_p95, 1),
+            (lambda run: run["client_cpu_share"], 3),
+        )
+        cells = [_cell(spread([figure(run) for run in runs]), digits) for figure, digits in figures]
+        lines.append(f"| {titles[name]} | {' | '.join(cells)} |")
+    return lines
+
+
+def _poisson_lines(found: dict) -> list:
+    texts = "equal" if found["checksums_equal"] else "DIFFERENT"
+    lines = [
+        "",
+        f"{found['requests']} random arrivals (Poisson) at {found['rate']:.2f}/s, {found['prompt_tokens']} "
+        f"prompt and {found['new_tokens']} new tokens; one request alone takes the server "
+        f"{1e3 * found['service_seconds']:.0f} ms. Texts with batching and without: {texts}.",
+        "",
+        "| edge-kit | mean latency, ms | p95, ms | first token p95, ms | busy |",
+        "|---|---|---|---|---|",
+    ]
+    for name, runs in found["rounds"].items():
+        figures = (
+            (_mean_latency, 0),
+            (lambda run: run["request_ms"]["p95"], 0),
+            (_first_p95, 0),
+            (lambda run: run["busy"], 2),
+        )
+        cells = [_cell(spread([figure(run) for run in runs]), digits) for figure, digits in figures]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(values: dict, digits: int) -> str:
+    median, least, most = (f"{values[key]:.{digits}f}" for key in ("median", "min", "max"))
+    return median if least == most else f"{median} ({least}–{most})"
