@@ -159,6 +159,95 @@ class Session:
         """Makes the running forward or generate, or the next one, end. Any thread."""
         self._handle.cancel()
 
+    def generate(self, prompt, **options):
+        """Appends `prompt` and yields Items, one per new token; see `lite_runtime.generate.generate`."""
+        return generate(self, prompt, **options)
+
+    def close(self) -> None:
+        self.cancel()
+        with self._in_use, self._valid:
+            if self._pointer is not None:
+                _native.library().ek_session_free(self._pointer)
+                self._pointer = None
+
+
+class Session:
+    """Made by `model.session()`, or `model.restore(path)`; also a context manager."""
+
+    def __init__(self, model, pointer: int, tokens=()):
+        self.model = model
+        self._tokens = array.array("i", tokens)  # int32: the history that sampling reads
+        self._shared = []  # one object per full block of the cache that forks may share, equal in all of them
+        self._handle = SessionHandle(pointer)
+        model._handles.add(self._handle)
+
+    def __len__(self) -> int:
+        """Tokens in the cache."""
+        return len(self._tokens)
+
+    def __bool__(self) -> bool:
+        return True  # an empty session is a session
+
+    @property
+    def tokens(self) -> list:
+        """The ids in the cache, in order."""
+        return self._tokens.tolist()
+
+    def forward(self, ids) -> np.ndarray:
+        """Appends `ids` [T]; returns their logits, float32 [T, V]. `model.forward` takes several sessions."""
+        return self.model.forward([(self, ids, "all")])[0]
+
+    def cut(self, n: int) -> None:
+        """Keeps the first `n` tokens of the cache."""
+        with self._handle.use() as pointer:
+            n = whole_number("cut: n", n, 0, len(self))
+            _native.check(_native.library().ek_session_cut(pointer, n))
+            del self._tokens[n:]
+            del self._shared[n // BLOCK :]
+
+    def _set_aside(self, n: int) -> None:
+        """Hides the last `n` tokens; the next call that uses the cache drops them, unless they are taken."""
+        if n:
+            self._handle.set_aside(n)
+            del self._tokens[-n:]
+
+    def _take(self, token: int) -> bool:
+        """Shows `token`, the first of those set aside; False if they were dropped."""
+        return self._handle.take(lambda: self._tokens.append(token))
+
+    def reuse(self, ids) -> int:
+        """Cuts the cache to what it has in common with the prompt `ids`, and gives how many tokens that is.
+
+        At least the prompt's last token is left to be an input, since logits come from one.
+        """
+        common = common_prefix(self._tokens, ids[:-1])
+        self.cut(common)
+        return common
+
+    def fork(self) -> Session:
+        """A second session with the same cache content; full blocks are shared."""
+        fork = ctypes.c_void_p()
+        with self.model._use(), self._handle.use() as pointer:
+            _native.check(_native.library().ek_session_fork(pointer, ctypes.byref(fork)))
+            self._shared += [object() for _ in range(len(self) // BLOCK - len(self._shared))]
+            second = Session(self.model, fork.value, self._tokens)
+            second._shared = list(self._shared)
+            return second
+
+    def save(self, path) -> None:
+        """Writes the tokens and the cache to a file, for `model.restore`.
+
+        It appears whole or not at all, and an older one stays until then. Raises EdgeKitError, with the
+        system's reason, if it cannot be written.
+        """
+        path = file_path(path)
+        with self.model._use(), self._handle.use() as pointer:
+            _native.check(_native.library().ek_session_save(pointer, os.fsencode(path)))
+
+    def cancel(self) -> None:
+        """Makes the running forward or generate, or the next one, end. Any thread."""
+        self._handle.cancel()
+
     def generate(
         self,
         prompt,
