@@ -1,7 +1,7 @@
 """The two serving goals: many clients against one and against llama.cpp's server, and batching against none.
 
     python benchmarks/serving.py --install
-    python benchmarks/serving.py --flagship FLAGSHIP.nb --gguf FLAGSHIP-Q8_0.gguf --demo DEMO.nb --json serving.json
+    python benchmarks/serving.py --flagship FLAGSHIP.nb --gguf FLAGSHIP-Q8_0.gguf --demo DEMO.nb
 
 Each figure is of a server started for it, with another prompt for every request; the servers take turns, and
 the medians of --repeat rounds count. The load generator runs beside them on the same cores. --install builds
@@ -37,6 +37,8 @@ POISSON = {"prompt_tokens": 64, "new_tokens": 32}
 N_CTX = 512  # tokens of each request
 RATE, BUSY = 5.0, (0.70, 0.85)  # requests per second, and how busy they may keep the unbatched server
 AIM = 0.775  # of the server's time, where RATE does not lead there
+ALONE = 8  # requests, one after another, that tell how long one takes
+PILOTS = 3  # runs that may be needed to find the rate
 FIRST_SEED = 100  # of the rounds; what comes before them has lower ones
 
 
@@ -104,7 +106,7 @@ def measure(args) -> dict:
         report["goals"] += serving_report.together_goals(report["together"])
     if args.demo:
         report["poisson"] = poisson(args)
-        report["goals"] += serving_report.poisson_goals(report["poisson"])
+        report["goals"] += serving_report.poisson_goals(report["poisson"], BUSY)
     return report
 
 
@@ -126,9 +128,9 @@ def together(args) -> dict:
     for turn in range(args.repeat):
         for name, (command, n) in cases.items():
             say(f"round {turn + 1}: {n} client{'s' * (n > 1)}, {Path(str(command[0])).name}")
-            with load_servers.serving(command) as (url, _):
+            with load_servers.serving(command) as (url, pid):
                 load = Load(url, **TOGETHER, seed=FIRST_SEED + turn)
-                rounds[name].append(checked(load.open_loop([0.0] * n)))
+                rounds[name].append(watched(load, [0.0] * n, pid))
             bandwidths.append(ceilings.read_bandwidth(args.threads))
     # The first of the many clients asks what the one asks.
     alone, batched = ([run["checksums"][0] for run in rounds[name]] for name in ("one", "many"))
@@ -144,44 +146,57 @@ def together(args) -> dict:
 
 def poisson(args) -> dict:
     """The same random arrivals on this kit's server with batching and without, in turns."""
-    unbatched, batched = (
-        load_servers.edge_kit(args.demo, args.threads, N_CTX, parallel) for parallel in (1, args.clients)
-    )
-    seconds = service_seconds(unbatched)
-    rate = RATE if BUSY[0] <= RATE * seconds <= BUSY[1] else AIM / seconds
-    n = requests_in(args.seconds, rate)
-    rounds = {"unbatched": [], "batched": []}
+    commands = {
+        name: load_servers.edge_kit(args.demo, args.threads, N_CTX, parallel)
+        for name, parallel in (("unbatched", 1), ("batched", args.clients))
+    }
+    rate, pilots = find_rate(commands["unbatched"], args.seconds)
+    rounds = {name: [] for name in commands}
     for turn in range(args.repeat):
-        for name, command in (("unbatched", unbatched), ("batched", batched)):
-            say(f"round {turn + 1}: {n} requests at {rate:.2f}/s, {name}")
-            with load_servers.serving(command) as (url, _):
-                load = Load(url, **POISSON, seed=FIRST_SEED + turn)
-                before = step_seconds(load.server)
-                run = checked(load.open_loop(arrivals(rate, n, FIRST_SEED + turn)))
-                run["busy"] = (step_seconds(load.server) - before) / run["seconds"]
-                rounds[name].append(run)
+        for name, command in commands.items():
+            say(f"round {turn + 1}: {rate:.2f} requests/s, {name}")
+            rounds[name].append(arrive(command, rate, args.seconds, FIRST_SEED + turn))
     texts = [[run["checksums"] for run in runs] for runs in rounds.values()]
     return {
         "rate": rate,
-        "requests": n,
-        "service_seconds": seconds,
+        "requests": requests_in(args.seconds, rate),
+        "pilots": pilots,
         **POISSON,
         "rounds": rounds,
         "checksums_equal": texts[0] == texts[1],
     }
 
 
-def service_seconds(command: list) -> float:
-    """How long the server works on one request when there is no other."""
-    with load_servers.serving(command) as (url, _):
+def find_rate(unbatched: list, seconds: float) -> tuple:
+    """(rate that keeps the unbatched server as busy as it has to be, what was tried on the way)."""
+    with load_servers.serving(unbatched) as (url, _):
         load = Load(url, **POISSON)
-        runs = [load.ask(index, 0.0) for index in range(2)]  # the first ones warm up
-        before, n = step_seconds(load.server), 6
-        runs += [load.ask(2 + index, 0.0) for index in range(n)]
-        for run in runs:
-            if run.error is not None:
-                raise EdgeKitError(f"the server answers a single request with: {run.error}")
-        return (step_seconds(load.server) - before) / n
+        before = step_seconds(load.server)
+        runs = [load.ask(index, 0.0) for index in range(ALONE)]
+        each = (step_seconds(load.server) - before) / ALONE
+    failed = [run.error for run in runs if run.error is not None]
+    if failed:
+        raise EdgeKitError(f"the server answers a single request with: {failed[0]}")
+    rate = RATE if BUSY[0] <= RATE * each <= BUSY[1] else AIM / each
+    pilots = []
+    while len(pilots) < PILOTS:
+        say(f"looking for the rate: {rate:.2f}/s")
+        busy = arrive(unbatched, rate, seconds, len(pilots))["busy"]
+        pilots.append({"rate": rate, "busy": busy})
+        if BUSY[0] <= busy <= BUSY[1]:
+            break
+        rate *= AIM / busy
+    return rate, pilots
+
+
+def arrive(command: list, rate: float, seconds: float, seed: int) -> dict:
+    """Figures of random arrivals at a server of its own, with the share of time that it was busy."""
+    with load_servers.serving(command) as (url, pid):
+        load = Load(url, **POISSON, seed=seed)
+        before = step_seconds(load.server)
+        run = watched(load, arrivals(rate, requests_in(seconds, rate), seed), pid)
+        run["busy"] = (step_seconds(load.server) - before) / run["seconds"]
+    return run
 
 
 def step_seconds(server) -> float:
@@ -190,10 +205,19 @@ def step_seconds(server) -> float:
     return next(float(line[1]) for line in lines if line and line[0] == "edge_kit_step_seconds_total")
 
 
-def checked(run: dict) -> dict:
-    """A run whose requests are all answered at the lengths that were asked for; else EdgeKitError."""
+def watched(load: Load, starts: list, pid: int) -> dict:
+    """Figures of a run, with the share of all cores that went neither to the server nor to the load.
+
+    EdgeKitError unless all requests are answered, and with the lengths that were asked for.
+    """
+    before = machine.foreign_cpu_seconds(pid)
+    run = load.open_loop(starts)
+    after = machine.foreign_cpu_seconds(pid)
+    told = before is not None and after is not None
+    run["foreign"] = machine.share_of_cores(after - before, run["seconds"]) if told else None
     wrong = run["wrong_prompt_length"] + run["wrong_answer_length"]
-    if run["errors"] or wrong or run["cached_tokens"]:
+    # A token that begins every text is cached, and no other.
+    if run["errors"] or wrong or run["cached_tokens"] > run["requests"]:
         raise EdgeKitError(
             f"a run that cannot count: errors {run['errors']}, {wrong} of another length, "
             f"{run['cached_tokens']} tokens of prompts from a cache"
