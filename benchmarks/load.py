@@ -9,7 +9,9 @@ With --rate requests arrive at random times (Poisson), whether or not earlier on
 greedily with --new-tokens tokens, for which `ignore_eos` is sent; both lengths are checked in the server's
 usage. The checksum is of all texts: runs with the same seed and lengths on the same model must agree in it.
 --soak keeps up the load, with --together by as many clients that ask again once they are answered, and gives
-the slope of the server's memory after the first third of the time.
+the slope of the server's memory after the first third of the time. Conversations that the server keeps must
+fill their bound within that third: start edge-kit with a small --cache-mb. Exit status 1 for any error, an
+answer of another length, or a growing memory.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ def main(arguments=None) -> int:
     print(table(report), end="")
     if "memory" in report:
         print(load_memory.line(report["memory"]))
-    return 0 if not report["errors"] else 1
+    grown = "memory" in report and not load_memory.is_steady(report["memory"], args.most_growth)
+    if grown:
+        print(f"The memory grows by {args.most_growth:g} MB per 1,000 requests or more, or cannot be told.")
+    return 1 if report["errors"] or report["wrong_answer_length"] or grown else 0
 
 
 def parse_arguments(arguments=None):
@@ -72,6 +77,13 @@ def parse_arguments(arguments=None):
     length.add_argument("--requests", type=positive, metavar="N", help="with --rate; default: 100")
     length.add_argument("--seconds", type=_above_0, metavar="X", help="with --rate, in place of --requests")
     length.add_argument("--soak", type=_above_0, metavar="SECONDS", help="keep up the load, watch the memory")
+    length.add_argument(
+        "--most-growth",
+        type=_above_0,
+        default=1.0,
+        metavar="MB",
+        help="of the memory per 1,000 requests of a soak, from which on it fails; default: 1",
+    )
     length.add_argument("--pid", type=positive, metavar="N", help="of the server; else its /metrics are read")
     asked = parser.add_argument_group("what is asked")
     asked.add_argument("--prompt-tokens", type=positive, default=64, metavar="N", help="default: 64")
@@ -163,6 +175,7 @@ class Load:
         fields = IGNORE_EOS if fields is None else fields
         self.server.fields = {**OWN_FIELDS.get(owner, {}), **fields}
         self.prompt_tokens, self.new_tokens = prompt_tokens, new_tokens
+        self.seed = seed
         self.prompts = Prompts(prompt_tokens, self._count, seed, n_shared)
 
     def _count(self, text: str) -> int:
@@ -222,7 +235,7 @@ def soak(load: Load, seconds: float, rate: float | None, clients: int | None, pi
     """Figures of a steady load, and "memory". With `clients`, each asks again once it is answered."""
     answers, lock = [], threading.Lock()
     memory = load_memory.Memory(load.server, pid)
-    starts = arrivals(rate, requests_in(seconds, rate), 0) if rate else None
+    starts = arrivals(rate, requests_in(seconds, rate), load.seed) if rate else None
     cpu = time.process_time()
     began = time.perf_counter()
 

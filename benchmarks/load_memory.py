@@ -96,6 +96,13 @@ class Memory:
         return found
 
 
+def is_steady(found: dict, most: float) -> bool:
+    """Whether the slope of what is private, or else resident, is below `most` MB per 1,000 requests."""
+    slopes = (found.get(f"{kind}_mb_per_1000") for kind in ("private", "resident"))
+    per_1000 = next((value for value in slopes if value is not None), None)
+    return per_1000 is not None and per_1000 < most
+
+
 def line(found: dict) -> str:
     """A sentence of a report."""
     parts = []

@@ -22,7 +22,7 @@ _TRIES = 4
 
 
 def prompt(index: int, n_words: int, seed: int) -> str:
-    """The index-th text of that many words: the same for the same seed and length, with a beginning of its own."""
+    """The index-th text of that many words, with a beginning of its own; `seed` gives other texts."""
     chosen = random.Random(f"{seed}/{n_words}/{index}").choices(WORDS, k=n_words)
     shuffled = random.Random(seed).sample(WORDS, len(WORDS))
     # The first words count through all, so that no two texts begin alike before the list is used up.

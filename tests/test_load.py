@@ -147,6 +147,7 @@ def test_load_at_a_rate_sends_all_and_a_shared_beginning_is_found_in_the_cache(s
 
 def test_a_soak_watches_the_memory_of_the_process_and_of_the_metrics(server, capsys, tmp_path):
     options = ["--soak", 4, "--together", 2, "--prompt-tokens", 16, "--new-tokens", 2, "--url", server.url]
+    options += ["--most-growth", 1e6]  # four seconds do not tell
     found, printed = report(capsys, tmp_path, *options, "--pid", server.pid)
     memory = found["memory"]
     assert found["answered"] == found["requests"] > 4 and memory["source"] == f"process {server.pid}"
@@ -157,6 +158,24 @@ def test_a_soak_watches_the_memory_of_the_process_and_of_the_metrics(server, cap
     found, _ = report(capsys, tmp_path, *by_rate)
     assert found["answered"] == 40 and found["memory"]["source"] == "/metrics"
     assert found["memory"]["resident_mb"] > 1
+
+
+def test_a_soak_of_a_minute_finds_no_leak(native_library, demo_nb, capsys, tmp_path):
+    with serve(demo_nb, "--cache-mb", 4) as served:
+        options = ["--soak", 60, "--together", 4, "--prompt-tokens", 24, "--new-tokens", 4]
+        found, _ = report(capsys, tmp_path, "--url", served.url, "--pid", served.pid, *options)
+        assert found["answered"] == found["requests"] > 1000
+        assert served.metrics()["edge_kit_running_requests"] == 0
+    memory = found["memory"]
+    assert memory["requests"] > 600 and memory["private_mb_per_1000"] < 1
+    assert load_memory.is_steady(memory, 1.0)
+
+
+def test_a_soak_is_judged_by_what_is_private(capsys):
+    found = {"resident_mb_per_1000": 5.0, "private_mb_per_1000": 0.5}
+    assert load_memory.is_steady(found, 1.0) and not load_memory.is_steady(found, 0.4)
+    assert not load_memory.is_steady({"resident_mb_per_1000": 5.0}, 1.0)
+    assert not load_memory.is_steady({"resident_mb_per_1000": None}, 1.0)
 
 
 def test_requests_that_a_full_server_refuses_are_counted(native_library, demo_nb, capsys, tmp_path):
