@@ -85,7 +85,7 @@ def _library():
         import llguidance
     except ImportError:
         raise UsageError(
-            "answers by a JSON schema or a regular expression need llguidance: pip install 'edge-kit[serve]'"
+            "answers by a JSON schema or a regular expression need llguidance: pip install llguidance"
         ) from None
     return llguidance
 

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
+from edge_kit.server.settings import KEY_VARIABLE, Settings
 from lite_runtime.errors import UsageError
 
 from . import generation
 
 HELP = "serve a model over HTTP, with a web page"
-KEY_VARIABLE = "EDGE_KIT_API_KEY"
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Settings)}
+_LIMITS = {  # name: (type, what it limits)
+    "max_batch": (generation.positive, "requests that run together"),
+    "prefill_chunk": (generation.positive, "tokens of prompts in one step"),
+    "max_queue": (generation.whole, "requests that may wait"),
+    "max_prompt_tokens": (generation.positive, "most tokens of a prompt; default: what the context holds"),
+    "max_new_tokens": (
+        generation.positive,
+        "most tokens of an answer; default: the model's generation_config.json, else what the context holds",
+    ),
+    "thinking_budget": (
+        generation.whole,
+        "most tokens of reasoning where a request does not say; default: any number",
+    ),
+    "deadline": (float, "seconds until an answer is ended"),
+    "max_body_mb": (float, "of a request"),
+    "cache_mb": (float, "of conversations kept for their next turns"),
+    "answer_cache_mb": (float, "of greedy answers kept to be given again; 0 = none"),
+}
 
 
 def add_arguments(parser) -> None:
@@ -25,6 +46,7 @@ def add_arguments(parser) -> None:
     )
     access.add_argument(
         "--allow-host",
+        dest="hosts",
         action="append",
         default=[],
         metavar="NAME",
@@ -32,49 +54,35 @@ def add_arguments(parser) -> None:
     )
     access.add_argument("--log-prompts", action="store_true", help="log what is asked and answered, too")
     limits = parser.add_argument_group("limits")
-    for name, kind, default, text in (
-        ("max-batch", generation.positive, 8, "requests that run together"),
-        ("prefill-chunk", generation.positive, 64, "tokens of prompts in one step"),
-        ("max-queue", generation.whole, 64, "requests that may wait"),
-        ("max-prompt-tokens", generation.positive, None, "what the context holds"),
-        ("max-new-tokens", generation.positive, None, "what the context holds"),
-        ("thinking-budget", generation.whole, None, "most tokens of reasoning; default: any number"),
-        ("deadline", float, 600.0, "seconds until an answer is ended"),
-        ("max-body-mb", float, 1.0, "of a request"),
-        ("cache-mb", float, 512.0, "of conversations kept for their next turns"),
-        ("answer-cache-mb", float, 0.0, "of greedy answers kept to be given again; 0 = none"),
-        ("grace", float, 30.0, "seconds that running answers get at the end"),
-    ):
-        text += f"; default: {default:g}" if default is not None else ""
-        metavar = "X" if kind is float else "N"
-        limits.add_argument(f"--{name}", type=kind, default=default, metavar=metavar, help=text)
+    for name, (kind, text) in _LIMITS.items():
+        default = _DEFAULTS[name]
+        limits.add_argument(
+            "--" + name.replace("_", "-"),
+            type=kind,
+            default=default,
+            metavar="X" if kind is float else "N",
+            help=text if default is None else f"{text}; default: {default:g}",
+        )
+    limits.add_argument(
+        "--grace",
+        type=float,
+        default=30.0,
+        metavar="X",
+        help="seconds that running answers get at the end; default: 30",
+    )
 
 
 def run(args) -> int:
     try:
         from edge_kit.server.run import serve
-        from edge_kit.server.settings import Settings
     except ModuleNotFoundError as error:
-        raise UsageError(f"serving needs {error.name}: pip install 'edge-kit[serve]'") from None
-    settings = Settings(
-        file=args.file,
-        name=args.name,
-        api_key=os.environ.get(KEY_VARIABLE) if args.api_key is None else args.api_key,
-        hosts=tuple(args.allow_host),
-        threads=args.threads,
-        n_ctx=args.n_ctx,
-        kv_dtype=args.kv_dtype,
-        max_batch=args.max_batch,
-        prefill_chunk=args.prefill_chunk,
-        max_queue=args.max_queue,
-        deadline=args.deadline,
-        max_prompt_tokens=args.max_prompt_tokens,
-        max_new_tokens=args.max_new_tokens,
-        thinking_budget=args.thinking_budget,
-        max_body_mb=args.max_body_mb,
-        cache_mb=args.cache_mb,
-        answer_cache_mb=args.answer_cache_mb,
-        log_prompts=args.log_prompts,
-    )
-    serve(settings, args.host, args.port, args.grace)
+        raise UsageError(
+            f"serving needs {error.name}: install edge-kit with its extra 'serve' "
+            "(in a checkout: pip install -e '.[serve]')"
+        ) from None
+    given = {name: getattr(args, name) for name in _DEFAULTS}
+    given["hosts"] = tuple(args.hosts)
+    if args.api_key is None:
+        given["api_key"] = os.environ.get(KEY_VARIABLE)
+    serve(Settings(**given), args.host, args.port, args.grace)
     return 0

@@ -17,12 +17,11 @@ import pydantic
 from ray import serve
 from ray.serve.config import AutoscalingConfig, BackpressureConfig, RequestRouterConfig
 
-from edge_kit.commands.serve import KEY_VARIABLE
 from lite_runtime.errors import UsageError
 
 from .app import create_app
 from .service import Service
-from .settings import Settings
+from .settings import KEY_VARIABLE, Settings
 
 ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 _POLL = 0.05  # seconds between two looks at a model that is being loaded

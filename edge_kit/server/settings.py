@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Optional
 
 from lite_runtime.errors import UsageError, whole_number
+from lite_runtime.model import KV_DTYPES
 
 MEGABYTE = 1 << 20
+KEY_VARIABLE = "EDGE_KIT_API_KEY"  # of the environment: the API key where none is given
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class Settings:
     threads, n_ctx, kv_dtype: as in lite_runtime.load.
     max_batch, prefill_chunk, max_queue: as in Batcher.
     deadline: seconds from a request's arrival until its answer is ended.
-    max_prompt_tokens, max_new_tokens: None = what the context holds.
+    max_prompt_tokens: None = what the context holds.
+    max_new_tokens: None = the model's generation_config, else what the context holds.
     thinking_budget: most tokens of reasoning where a request does not say; None = any number.
     max_body_mb: of a request's body. cache_mb: of the caches that are kept for later turns.
     answer_cache_mb: of greedy answers that are kept, to be given again to the same request; 0 = none.
@@ -34,7 +37,7 @@ class Settings:
     hosts: tuple = ()
     threads: Optional[int] = None
     n_ctx: Optional[int] = None
-    kv_dtype: str = "f16"
+    kv_dtype: str = KV_DTYPES[0]
     max_batch: int = 8
     prefill_chunk: int = 64
     max_queue: int = 64

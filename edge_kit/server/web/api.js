@@ -47,11 +47,13 @@ function textOf(body) {
   return text.slice(0, 500);
 }
 
-/** "loading", "ready" or "overloaded"; "unreachable" if nobody answers. */
+const STATES = ["loading", "ready", "overloaded", "stopping"];
+
+/** One of STATES; "unreachable" if nobody answers, or something else does. */
 export async function health() {
   try {
     const body = await (await fetch("health")).json(); // 503 has a body too
-    return ["loading", "ready", "overloaded"].includes(body.status) ? body.status : "ready";
+    return STATES.includes(body.status) ? body.status : "unreachable";
   } catch {
     return "unreachable";
   }
