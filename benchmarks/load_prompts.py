@@ -14,7 +14,7 @@ WORDS = (
     "time year people way day man thing world life hand part child eye place work week case point number "
     "group problem fact water room money story month lot right study book word house side kind head friend "
     "father power hour game line end member law car city name team minute idea body back parent face level "
-    "office door health person art war history party result change morning reason research girl guy moment "
+    "office door health person art war history party result change reason research girl moment "
     "air teacher force education foot boy age policy music market sense plan land paper field color table "
     "wall star tree river road bank ship light sound space home town street food fire glass stone wood gold"
 ).split()

@@ -16,10 +16,11 @@ import pytest
 from exported import ROOT
 from serving import serve
 
+import lite_runtime
 from benchmarks import load, load_memory
 from benchmarks.load_client import EventParser, Server
 from benchmarks.load_figures import percentiles, slope
-from benchmarks.load_prompts import Prompts, arrivals
+from benchmarks.load_prompts import WORDS, Prompts, arrivals
 from lite_runtime.errors import UsageError
 
 EVENTS = [
@@ -104,6 +105,14 @@ def test_prompts_have_the_length_that_the_server_counts_and_no_beginning_in_comm
     assert len({tuple(text.split()[:2]) for text in texts}) == 1000
     assert texts == [prompts.text(index) for index in range(1000)]
     assert texts[0] != Prompts(20, lambda text: len(text.split()) + 3, seed=1).text(0)
+
+
+def test_each_word_is_one_token_at_the_beginning_and_behind_another(native_library, demo_nb):
+    with lite_runtime.load(demo_nb, n_ctx=16) as model:
+        encode = model.text.tokenizer.encode
+        for word in WORDS:
+            lengths = [len(encode(text, add_special_tokens=False).ids) for text in (word, f" {word}")]
+            assert lengths == [1, 1], word
 
 
 def test_prompts_begin_alike_where_that_is_asked_for():
@@ -214,8 +223,13 @@ def scripted(*answers):
 
         def run():
             for answer in answers:
-                with listener.accept()[0] as connection:
-                    connection.recv(1 << 16)
+                with listener.accept()[0] as connection, connection.makefile("rb") as request:
+                    # All of it: a connection that is closed with bytes unread is reset.
+                    length = 0
+                    for line in iter(request.readline, b"\r\n"):
+                        if line.lower().startswith(b"content-length:"):
+                            length = int(line.split(b":")[1])
+                    request.read(length)
                     connection.sendall(answer)
 
         thread = threading.Thread(target=run, daemon=True)
