@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from .generate import StopMatcher
+from .output_control import Logprobs, begun
 from .repetition import RepetitionDetector
 from .thinking import Tags, ThinkingParser
 
@@ -79,6 +80,32 @@ class AnswerReader:
         return reasoning, content if stopped else content + self._matcher.flush()
 
 
+class ContentConstraint:
+    """A constraint (see `output_control`) on the content alone: in the reasoning anything may come.
+
+    It is begun once, for one answer, however many generations that takes.
+    """
+
+    def __init__(self, constraint, reader: AnswerReader):
+        """Raises UsageError if `constraint` is none."""
+        self._constraint = begun(constraint)
+        self._reader = reader
+
+    def begin(self) -> ContentConstraint:
+        return self
+
+    def mask(self, logits):
+        return logits if self._reader.inside else self._constraint.mask(logits)
+
+    def accept(self, token: int) -> None:
+        if not self._reader.inside:
+            self._constraint.accept(token)
+
+    @property
+    def complete(self) -> bool:
+        return not self._reader.inside and self._constraint.complete
+
+
 @dataclass(frozen=True)
 class ChatItem:
     """One step of an answer.
@@ -90,6 +117,7 @@ class ChatItem:
     first_token_seconds: from `ask` on. prefill_tps, decode_tps: as in Item, 0 before the first.
     finish_reason: None until the last item: "stop", "length", "repetition" or "cancelled".
     cut_in: where "length" cut: in "thinking", in the "answer", or in the "prompt", which did not fit.
+    logprobs: of the token, where they were asked for.
     """
 
     reasoning: str
@@ -104,6 +132,7 @@ class ChatItem:
     decode_tps: float
     finish_reason: Optional[str] = None
     cut_in: Optional[str] = None
+    logprobs: Optional[Logprobs] = None
 
 
 class Turn:
@@ -138,7 +167,7 @@ class Turn:
             self.later_ids.append(item.token)
         return item
 
-    def item(self, reasoning: str, content: str, token, finish_reason=None, cut_in=None) -> ChatItem:
+    def item(self, reasoning, content, token, logprobs=None, finish_reason=None, cut_in=None) -> ChatItem:
         """The ChatItem of this moment; its texts become part of the answer."""
         self.reasoning.append(reasoning)
         self.content.append(content)
@@ -148,7 +177,7 @@ class Turn:
             self.first_token_seconds,
             (self.n_prompt - self.n_cached) / self.prefill_seconds if n else 0.0,
             n_decoded / self.decode_seconds if n_decoded > 0 else 0.0,
-            finish_reason, cut_in,
+            finish_reason, cut_in, logprobs,
         )  # fmt: skip
 
     def answer(self) -> dict:

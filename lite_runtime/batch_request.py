@@ -110,7 +110,7 @@ class Request:
     def _take(self, logits) -> BatchItem:
         """Its next step, from the logits [V] of its last token; with a finish_reason if the answer ends."""
         reader, session = self._reader, self._session
-        token, logprobs = self._writer.choose(logits, session, reader is None or not reader.inside)
+        token, logprobs = self._writer.choose(logits, session)
         if self.first_token is None:
             self.first_token = time.perf_counter()
         text, finish_reason = self._writer.write(token, session)

@@ -21,6 +21,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+from .answer import ContentConstraint
 from .batch_request import BatchItem, Request
 from .errors import CancelledError, EdgeKitError, QueueFullError, ShuttingDownError, UsageError, whole_number
 from .generate import Writer, prompt_ids
@@ -109,8 +110,10 @@ class Batcher:
 
         Raises UsageError, ContextFullError; QueueFullError; ShuttingDownError after `shut_down`.
         """
-        writer = Writer(self.model, **options)
         self._check(session, reader, timeout)
+        if reader is not None and options.get("constraint") is not None:
+            options["constraint"] = ContentConstraint(options["constraint"], reader)
+        writer = Writer(self.model, **options)
         ids = prompt_ids(self.model, prompt, 0 if session is None else len(session))
         closing = [int(i) for i in self.model.check_ids(closing)] if len(closing) else []
         with self._changed:

@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 
-from .answer import AnswerReader, Turn
+from .answer import AnswerReader, ContentConstraint, Turn
 from .conversation_file import check_messages, read_messages, session_path, write_messages
 from .errors import CancelledError, ContextFullError, EdgeKitError, UsageError, whole_number
 from .generate import most_new_tokens, stop_strings
@@ -114,6 +114,8 @@ class Conversation:
             if reader.over_budget:
                 ids = ids + self._closing
                 reader.closed()
+            if sampling.get("constraint") is not None:
+                sampling["constraint"] = ContentConstraint(sampling["constraint"], reader)
             turn = Turn(messages, ids, reader, n_most, sampling, began)
             if ids:
                 turn.n_cached = self._generate(turn)
@@ -276,15 +278,15 @@ class Conversation:
         reader = turn.reader
         if turn.items is None:
             self._finish(turn)
-            yield turn.item("", "", None, "length", "prompt")
+            yield turn.item("", "", None, None, "length", "prompt")
             return
         finish_reason = None
         while finish_reason is None:
             reasoning = content = ""
-            token, finish_reason = None, "cancelled"
+            token, logprobs, finish_reason = None, None, "cancelled"
             if not turn.cancelled:
                 item = turn.next_item()
-                token, finish_reason = item.token, item.finish_reason
+                token, logprobs, finish_reason = item.token, item.logprobs, item.finish_reason
             if token is not None:
                 piece = reader.add(token, item.text)
                 reasoning, content = piece.reasoning, piece.content
@@ -298,10 +300,10 @@ class Conversation:
                 if full:
                     finish_reason = None if self._go_on(turn) else "length"
             if finish_reason is None:
-                yield turn.item(reasoning, content, token)
+                yield turn.item(reasoning, content, token, logprobs)
         rest = reader.flush()
         cut_in = part if finish_reason == "length" else None
-        last = turn.item(reasoning + rest[0], content + rest[1], token, finish_reason, cut_in)
+        last = turn.item(reasoning + rest[0], content + rest[1], token, logprobs, finish_reason, cut_in)
         self._finish(turn)  # before the consumer has it, who may not come back
         yield last
 

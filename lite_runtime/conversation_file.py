@@ -38,15 +38,20 @@ def check_messages(messages) -> list:
             raise UsageError(
                 f"message {index} is {str(message)[:80]!r}, expected a dict with the texts role and content"
             )
+        try:
+            "".join((texts["role"], texts["content"], optional)).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UsageError(f"message {index} is not valid Unicode: {error.reason}") from None
     return [dict(message) for message in messages]
 
 
 def write_messages(path, messages: list) -> None:
-    """Raises EdgeKitError, with the system's reason, if it cannot be written."""
+    """Raises EdgeKitError, with the system's reason, if it cannot be written; UsageError for what is no
+    JSON."""
     path = file_path(path)
-    content = {"edge_kit_conversation": VERSION, "sha256": _digest(messages), "messages": messages}
     temporary = None
     try:
+        content = {"edge_kit_conversation": VERSION, "sha256": _digest(messages), "messages": messages}
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=os.path.dirname(path) or ".",
             prefix=os.path.basename(path) + ".", suffix=".tmp", delete=False,
@@ -56,11 +61,15 @@ def write_messages(path, messages: list) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        temporary = None
     except OSError as error:
+        raise EdgeKitError(f"{path}: cannot be written: {error.strerror}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: the messages cannot be written as JSON: {error}") from None
+    finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        raise EdgeKitError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def read_messages(path) -> list:

@@ -99,13 +99,12 @@ class Writer:
         self._model = model
         self.n_generated = 0
 
-    def choose(self, logits, session, constrained=True) -> tuple:
-        """(token, its Logprobs or None), drawn from the logits [V] of the session's last token.
-        constrained: whether the token has to keep to the constraint."""
+    def choose(self, logits, session) -> tuple:
+        """(token, its Logprobs or None), drawn from the logits [V] of the session's last token."""
         control = self._control
-        token = sample(control.adjust(logits, constrained), self._sampling, session._tokens, len(session))
+        token = sample(control.adjust(logits), self._sampling, session._tokens, len(session))
         self.n_generated += 1
-        if constrained and token not in self._model.eos_ids:
+        if token not in self._model.eos_ids:
             control.accept(token)
         return token, control.logprobs(logits, token)
 
@@ -251,14 +250,21 @@ def _look_ahead(session, speculation, token: int, n_left: int):
         return speculation.give(rows, time.perf_counter() - started)
 
 
+def resolve_temperature(config: dict, given):
+    """`given`; None means what a generation_config says. 0 is greedy."""
+    if given is not None:
+        return given
+    if not config.get("do_sample"):
+        return 0.0
+    configured = config.get("temperature")
+    return 1.0 if configured is None else configured
+
+
 def make_sampling(
     config: dict, temperature, top_k, top_p, min_p, repetition_penalty, seed
 ) -> _native.Sampling:
     """Sampling parameters with the defaults of a generation_config; UsageError for one out of its range."""
-    if temperature is None:
-        configured = config.get("temperature")
-        temperature = (1.0 if configured is None else configured) if config.get("do_sample") else 0.0
-    values = {"temperature": temperature}
+    values = {"temperature": resolve_temperature(config, temperature)}
     for name, given, off in (
         ("top_k", top_k, 0),
         ("top_p", top_p, 1.0),

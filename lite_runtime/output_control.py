@@ -46,17 +46,15 @@ class OutputControl:
         self._n_logprobs = (
             None if logprobs is None else whole_number("logprobs", logprobs, 0, min(MOST_LOGPROBS, n_vocab))
         )
-        if constraint is not None and not hasattr(constraint, "begin"):
-            raise UsageError(f"constraint {constraint!r}, expected one of lite_runtime.constraint")
-        self._constraint = None if constraint is None else constraint.begin()
+        self._constraint = None if constraint is None else begun(constraint)
 
-    def adjust(self, logits, constrained: bool = True):
+    def adjust(self, logits):
         """The logits [V] to sample from; those given are left as they are."""
         if self._bias is not None:
             ids, values = self._bias
             logits = logits.copy()
             logits[ids] += values
-        if self._constraint is not None and constrained:
+        if self._constraint is not None:
             logits = self._constraint.mask(logits)
         return logits
 
@@ -73,6 +71,13 @@ class OutputControl:
     def logprobs(self, logits, token: int) -> Optional[Logprobs]:
         """Of `token`, if they were asked for."""
         return None if self._n_logprobs is None else logprobs_of(logits, token, self._n_logprobs)
+
+
+def begun(constraint):
+    """The constraint at its start, for one answer; UsageError if it is none."""
+    if not hasattr(constraint, "begin"):
+        raise UsageError(f"constraint {constraint!r}, expected one of lite_runtime.constraint")
+    return constraint.begin()
 
 
 def logprobs_of(logits, token: int, n_top: int) -> Logprobs:

@@ -49,7 +49,11 @@ class SessionPool:
             else:
                 self._kept.append(best)
                 session = best.session.fork()
-        session.cut(longest)
+        try:
+            session.cut(longest)
+        except BaseException:
+            session.close()
+            raise
         return session
 
     def n_cached(self, ids) -> int:

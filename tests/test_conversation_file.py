@@ -10,7 +10,7 @@ import pytest
 from conversations import GREEDY, THOUGHT, check_logits, quiet
 
 from lite_runtime.conversation import Conversation
-from lite_runtime.errors import EdgeKitError, FileFormatError, MismatchError
+from lite_runtime.errors import EdgeKitError, FileFormatError, MismatchError, UsageError
 
 
 def test_saved_and_loaded(r1, tiny, script, tmp_path):
@@ -33,6 +33,18 @@ def test_saved_and_loaded(r1, tiny, script, tmp_path):
     os.remove(tmp_path / "talk.session")
     with Conversation.load(tiny, path, prefill_when_idle=False) as loaded:
         assert len(loaded.session) == 0 and len(loaded.messages) == 3
+
+
+def test_what_cannot_be_written_leaves_nothing(tiny, tmp_path):
+    with quiet(tiny) as conversation:
+        for content, extra in (("half \ud83d", {}), ("x", {"name": "\ud83d"}), ("x", {"tags": {1, 2}})):
+            conversation.messages = [{"role": "user", "content": content, **extra}]
+            with pytest.raises(UsageError, match="cannot be written as JSON"):
+                conversation.save(tmp_path / "talk")
+            assert os.listdir(tmp_path) == ["talk.session"]
+        conversation.messages = []
+        with pytest.raises(UsageError, match="message 0 is not valid Unicode"):
+            conversation.ask("half \ud83d")
 
 
 def test_damaged_files_are_refused(tiny, tmp_path):

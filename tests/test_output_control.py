@@ -14,6 +14,7 @@ import lite_runtime
 from lite_runtime.answer import AnswerReader
 from lite_runtime.batching import Batcher
 from lite_runtime.constraint import Constraint
+from lite_runtime.conversation import Conversation
 from lite_runtime.errors import EdgeKitError, UsageError
 from lite_runtime.output_control import LOWEST, Logprobs, OutputControl, logprobs_of
 from lite_runtime.thinking import Tags
@@ -263,3 +264,21 @@ def test_without_llguidance(tiny, monkeypatch):
     for make in (lambda: Constraint.regex(tiny, "a"), lambda: Constraint.json_schema(tiny, {})):
         with pytest.raises(UsageError, match=r"pip install 'edge-kit\[serve\]'"):
             make()
+
+
+def test_a_conversation_constrains_the_answer_and_not_the_reasoning(r1, llguidance):
+    """Also where the budget of thinking is used up, which begins another generation."""
+    for options in ({"thinking_budget": 4}, {"thinking_budget": 0}):
+        with Conversation(r1, prefill_when_idle=False, **options) as conversation:
+            constraint = Constraint.regex(r1, "(yes|no), [0-9]{2}")
+            items = list(conversation.ask("Well?", max_new_tokens=40, temperature=0, constraint=constraint))
+        content = "".join(item.content for item in items)
+        assert re.fullmatch("(yes|no), [0-9]{2}", content) and items[-1].finish_reason == "stop"
+        assert items[-1].n_reasoning == options["thinking_budget"]
+
+
+def test_a_conversation_tells_logprobs(demo):
+    with Conversation(demo, prefill_when_idle=False) as conversation:
+        items = list(conversation.ask("Hi", max_new_tokens=5, temperature=0, logprobs=2))
+    assert all(item.logprobs.top[0] == (item.token, item.logprobs.logprob) for item in items)
+    assert all(len(item.logprobs.top) == 2 for item in items)
