@@ -71,6 +71,7 @@ class Batcher:
         self.max_queue = whole_number("max_queue", max_queue, 0, 1 << 20)
         self._pool = pool
         self._idle = IdlePrefill(model, pool)
+        self.error = None  # what ended the worker, which should not happen
         self._changed = threading.Condition()  # guards what follows
         self._waiting = collections.deque()
         self._running = []  # in the order in which they began
@@ -122,13 +123,7 @@ class Batcher:
             others = [*self._running, *self._waiting]
             if session is not None and any(other._session is session for other in others):
                 raise UsageError("the session is in use by another request; wait until that has ended")
-            if len(others) >= self.max_batch + self.max_queue:
-                self._ended["refused"] += 1
-                raise QueueFullError(
-                    f"{len(self._running)} requests run and {len(self._waiting)} wait, {self.max_queue} may "
-                    "wait: try again later",
-                    self._retry_after(),
-                )
+            self._check_place(0)
             request = Request(
                 ids, writer, session, owner, reader, closing, stop_at_repetition, timeout, on_item
             )
@@ -136,6 +131,12 @@ class Batcher:
             self._idle.forget(owner)
             self._changed.notify_all()
         return request
+
+    def check_place(self, n_coming: int = 0) -> None:
+        """Raises QueueFullError if `submit` would, were `n_coming` more requests there: for whoever has much
+        to do before that."""
+        with self._changed:
+            self._check_place(n_coming)
 
     def prefill(self, ids, owner=None) -> None:
         """Lines up the token ids which `owner`'s next prompt will begin with, for the time when nothing runs
@@ -206,6 +207,16 @@ class Batcher:
         if timeout is not None and (not isinstance(timeout, numbers.Real) or not 0 < timeout < math.inf):
             raise UsageError(f"timeout {timeout!r}, expected seconds, more than 0")
 
+    def _check_place(self, n_coming: int) -> None:
+        n_waiting = len(self._waiting) + n_coming
+        if len(self._running) + n_waiting >= self.max_batch + self.max_queue:
+            self._ended["refused"] += 1
+            raise QueueFullError(
+                f"{len(self._running)} requests run and {n_waiting} wait, {self.max_queue} may wait: "
+                "try again later",
+                self._retry_after(),
+            )
+
     def _retry_after(self) -> float:
         """Seconds until a place is free: answers end one after the other, max_batch of them at a time."""
         if self._answer_seconds is not None:
@@ -220,6 +231,7 @@ class Batcher:
             while self._turn():
                 pass
         except Exception as error:  # a fault of this file; but nobody shall wait for ever
+            self.error = error
             self.shut_down()
             for request in list(self._running):
                 self._leave(request, error)

@@ -19,6 +19,12 @@ from .detokenizer import TokenBytes
 from .errors import UsageError
 from .output_control import LOWEST
 
+# What llguidance bounds by no limit of its own. A long text makes single steps slow, and a batch waits for
+# them: 0.1 s at this length, 30 s at eight times as much. Nested schemas are compiled by a recursion, which
+# takes some 5 kB of stack for each level, and a stack may have 8 MB: past it the whole process ends.
+MOST_CHARACTERS = 1 << 15
+MOST_LEVELS = 600
+
 
 class Constraint:
     """A compiled grammar. It may be kept and used for any number of answers: each begins at its start."""
@@ -35,7 +41,10 @@ class Constraint:
         library = _library()
         try:
             schema = json.loads(schema) if isinstance(schema, str) else schema
-            grammar = library.LLMatcher.grammar_from_json_schema(json.dumps(schema))
+            text = json.dumps(schema)
+            _check_length(text, "JSON schema")
+            _check_levels(schema)
+            grammar = library.LLMatcher.grammar_from_json_schema(text)
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"the JSON schema cannot be read: {error}") from None
         return cls(model, _compile(model, grammar, "JSON schema"))
@@ -46,7 +55,11 @@ class Constraint:
         library = _library()
         if not isinstance(pattern, str):
             raise UsageError(f"regular expression {pattern!r}, expected a text")
-        grammar = library.LLMatcher.grammar_from_regex(pattern)
+        _check_length(pattern, "regular expression")
+        try:
+            grammar = library.LLMatcher.grammar_from_regex(pattern)
+        except ValueError as error:  # a lone surrogate
+            raise UsageError(f"the regular expression cannot be read: {error}") from None
         return cls(model, _compile(model, grammar, "regular expression"))
 
     def begin(self) -> Constraint:
@@ -88,6 +101,29 @@ def _library():
             "answers by a JSON schema or a regular expression need llguidance: pip install llguidance"
         ) from None
     return llguidance
+
+
+def _check_length(text: str, kind: str) -> None:
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(f"the {kind} has {len(text)} characters, {MOST_CHARACTERS} at most: shorten it")
+
+
+def _check_levels(schema) -> None:
+    """Each $ref leads to a schema that may be nested as deep as the deepest, and that may have another one:
+    no way through them all is longer than this product."""
+    references, n_nested, inner = set(), 0, [schema]
+    while level := [value for value in inner if isinstance(value, (dict, list, tuple))]:
+        n_nested, inner = n_nested + 1, []
+        for value in level:
+            inner += value.values() if isinstance(value, dict) else value
+            if isinstance(value, dict) and isinstance(value.get("$ref"), str):
+                references.add(value["$ref"])
+    n_references = len(references)
+    if (n_references + 1) * n_nested > MOST_LEVELS:
+        raise UsageError(
+            f"the JSON schema is nested {n_nested} deep and refers to {n_references} others, "
+            f"{MOST_LEVELS} levels at most: write it flatter, or with fewer $ref"
+        )
 
 
 def _compile(model, grammar: str, kind: str):

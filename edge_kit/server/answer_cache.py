@@ -13,9 +13,11 @@ _LOGPROB_BYTES = 160  # of each (id, logprob)
 
 @dataclass(frozen=True)
 class Kept:
-    """items: all BatchItems of the answer. n_reasoning: tokens of it. n_bytes: of memory, about."""
+    """items: all BatchItems of the answer. has_reasoning: whether there is a block of reasoning. n_reasoning:
+    tokens of it. n_bytes: of memory, about."""
 
     items: list
+    has_reasoning: bool
     n_reasoning: int
     n_bytes: int
 
@@ -45,9 +47,9 @@ class AnswerCache:
             self._answers.move_to_end(key)
             return kept
 
-    def put(self, key, items: list, n_reasoning: int) -> None:
+    def put(self, key, items: list, has_reasoning: bool, n_reasoning: int) -> None:
         """Keeps a whole answer; the oldest ones past the budget go."""
-        kept = Kept(items, n_reasoning, sum(map(_size, items)))
+        kept = Kept(items, has_reasoning, n_reasoning, sum(map(_size, items)))
         if key is None or kept.n_bytes > self.max_bytes:
             return
         with self._lock:

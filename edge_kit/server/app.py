@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 import edge_kit
 from lite_runtime.errors import EdgeKitError, UsageError, did_you_mean
 
-from . import errors, openai_routes, plain_routes, web
+from . import errors, openai_routes, plain_routes, schemas, web
 from .errors import HttpError
 from .guard import Guard
 from .service import Service
@@ -111,26 +111,25 @@ def _refused(_request, error: HTTPException):
     return HttpError(error.status_code, str(error.detail), code, headers=error.headers).response()
 
 
-def _invalid(_request, error: RequestValidationError):
+def _invalid(request: Request, error: RequestValidationError):
     """The first fault of a body, by the name of its field."""
     # A mistyped name first: it is why another field is missing.
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    where = [str(part) for part in first["loc"] if part != "body"]
-    message = first["msg"]
-    if first["type"] == "extra_forbidden":
-        message = f"unknown field, it would have no effect{did_you_mean(where[-1], _field_names())}"
-    elif first["type"] == "json_invalid":
-        where, message = [], f"the body is no JSON: {first.get('ctx', {}).get('error', message)}"
-    name = ".".join(where)
-    text = f"{name[:200]}: {message}" if name else message
-    return HttpError(400, text, "invalid_value", name[:200] or None).response()
-
-
-def _field_names() -> set:
-    from . import schemas
-
-    bodies = (schemas.ChatBody, schemas.CompletionBody, schemas.GenerateBody)
-    return {name for body in bodies for name in body.model_fields}
+    path = getattr(request.scope.get("route"), "path", "")
+    where = [part for part in first["loc"] if part != "body"]
+    if first["type"] == "json_invalid":
+        where, message = [], f"the body is no JSON: {first.get('ctx', {}).get('error', first['msg'])}"
+    elif first["type"] == "extra_forbidden":
+        hint = did_you_mean(str(where[-1]), schemas.fields_of(path, nested=len(where) > 1))
+        message = f"unknown field, it would have no effect{hint}"
+    else:
+        # Of the kinds that a value may have pydantic names the one it tried: no part of the request.
+        known = schemas.fields_of(path, nested=False) | schemas.fields_of(path, nested=True)
+        where = [part for part in where if isinstance(part, int) or part in known]
+        names = [part for part in where if isinstance(part, str)]
+        message = schemas.EXPECTED.get(names[-1] if names else "", first["msg"])
+    name = ".".join(map(str, where))[:200]
+    return HttpError(400, f"{name}: {message}" if name else message, "invalid_value", name or None).response()
 
 
 def _failed(_request, error: Exception):

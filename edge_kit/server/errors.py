@@ -56,7 +56,7 @@ def of(error: Exception) -> HttpError:
     if isinstance(error, MemoryLimitError):
         return HttpError(503, text, "out_of_memory", headers=retry_after(1))
     if isinstance(error, ContextFullError):
-        return HttpError(400, text, "context_length_exceeded", "messages")
+        return HttpError(400, text, "context_length_exceeded")
     if isinstance(error, (UsageError, UnsupportedError)):
         return HttpError(400, text, "invalid_value")
     if isinstance(error, EdgeKitError):

@@ -7,6 +7,8 @@ import time
 
 from fastapi import APIRouter, Request
 
+from lite_runtime.errors import UsageError
+
 from .schemas import ChatBody, CompletionBody
 from .streaming import respond
 
@@ -31,9 +33,11 @@ def routes(service, owner_of) -> APIRouter:
     async def chat_completions(body: ChatBody, request: Request):
         service.require_model(body.model)
         most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+        if body.top_logprobs is not None and not body.logprobs:
+            raise UsageError("top_logprobs goes with logprobs: true")
         n_logprobs = (body.top_logprobs or 0) if body.logprobs else None
         answer = await service.chat(body, owner_of(request), most, n_logprobs)
-        return await respond(request, answer, _Chat(service, body), body.stream)
+        return await respond(request, answer, _Chat(service, body), bool(body.stream))
 
     @router.post("/completions")
     async def completions(body: CompletionBody, request: Request):
@@ -41,7 +45,7 @@ def routes(service, owner_of) -> APIRouter:
         answer = await service.completion(
             body, body.plain_prompt(), owner_of(request), body.max_tokens, body.logprobs
         )
-        return await respond(request, answer, _Completion(service, body), body.stream)
+        return await respond(request, answer, _Completion(service, body), bool(body.stream))
 
     return router
 
@@ -94,7 +98,7 @@ class _Chat(_Form):
     def whole(self, answer) -> dict:
         items = answer.items
         message = {"role": "assistant", "content": "".join(item.text for item in items)}
-        if answer.question.reader.has_reasoning:
+        if answer.has_reasoning:
             message["reasoning_content"] = "".join(item.reasoning for item in items)
         choice = self._choice(items[-1], message=message, logprobs=self._logprobs.chat(items))
         return {**self._object("chat.completion", [choice]), "usage": usage(answer)}

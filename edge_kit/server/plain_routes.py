@@ -71,11 +71,9 @@ class _Report:
                 stages["prefill"] = request.first_token - request.started
                 stages["decode"] = request.ended - request.first_token
         n_computed, n_later = len(answer.question.ids) - answer.n_cached, answer.n_generated - 1
-        reader = answer.question.reader
-        thought = reader is not None and reader.has_reasoning
         return {
             "text": "".join(item.text for item in items),
-            "reasoning": "".join(item.reasoning for item in items) if thought else None,
+            "reasoning": "".join(item.reasoning for item in items) if answer.has_reasoning else None,
             **_ending(answer, items[-1]),
             "stages": {**stages, "total": total},
             "prefill_tps": n_computed / stages["prefill"] if stages["prefill"] else None,

@@ -13,7 +13,7 @@ from lite_runtime.answer import AnswerReader
 from lite_runtime.constraint import Constraint
 from lite_runtime.conversation import next_beginning, render
 from lite_runtime.errors import ContextFullError, UsageError
-from lite_runtime.generate import stop_strings
+from lite_runtime.generate import resolve_temperature, stop_strings
 from lite_runtime.thinking import Tags
 
 _NEVER = -100.0  # the bias that ends a token's chances, as OpenAI has it
@@ -33,6 +33,11 @@ class Question:
     messages: Optional[list]
     cache_key: Optional[bytes]
     encode_seconds: float
+
+    @property
+    def has_reasoning(self) -> bool:
+        """Whether the answer so far has a block of reasoning, be it empty."""
+        return self.reader is not None and self.reader.has_reasoning
 
     @property
     def n_reasoning(self) -> int:
@@ -84,11 +89,7 @@ class Asker:
         return next_beginning(self._model.text, self._tags, [*question.messages, answer])
 
     def _cache_key(self, ids, options, *others):
-        config = self._model.generation_config
-        temperature = options["temperature"]
-        if temperature is None:
-            temperature = config.get("temperature", 1.0) if config.get("do_sample") else 0
-        if temperature != 0:
+        if resolve_temperature(self._model.generation_config, options["temperature"]) != 0:
             return None
         names = sorted(options.keys() - {"seed", "timeout", "constraint"})
         told = (list(ids), [(name, options[name]) for name in names], others)
@@ -104,7 +105,7 @@ class Asker:
             )
         most = settings.max_new_tokens
         if max_tokens is not None and most is not None and max_tokens > most:
-            raise UsageError(f"max_tokens {max_tokens}, this server gives {most} at most")
+            raise UsageError(f"{max_tokens} new tokens are asked for, this server gives {most} at most")
         timeout = settings.deadline if body.timeout is None else min(body.timeout, settings.deadline)
         seed = secrets.randbits(63) if body.seed is None else body.seed % 2**64
         return {
@@ -132,7 +133,12 @@ class Asker:
 
     def _constraint(self, response_format) -> tuple:
         """(what was asked for as one text, the compiled Constraint or None)."""
-        if response_format is None or response_format.type == "text":
+        if response_format is None:
+            return "", None
+        for name, kind in (("pattern", "regex"), ("json_schema", "json_schema")):
+            if getattr(response_format, name) is not None and response_format.type != kind:
+                raise UsageError(f"response_format has a {name}, which goes with the type {kind} alone")
+        if response_format.type == "text":
             return "", None
         if response_format.type == "regex":
             if response_format.pattern is None:

@@ -13,6 +13,7 @@ import uvicorn
 from lite_runtime.errors import EdgeKitError, UsageError
 
 from .app import create_app
+from .connection import Connection
 from .guard import JsonLines
 from .service import Service
 from .settings import Settings
@@ -58,7 +59,7 @@ def serve(settings: Settings, host: str, port: int, grace: float) -> None:
     config = uvicorn.Config(
         create_app(settings, service),
         loop="asyncio",  # the same everywhere, whatever else is installed
-        http="h11",
+        http=Connection,
         log_config=None,
         access_log=False,
         lifespan="on",

@@ -44,11 +44,14 @@ class Answer:
         return len(self.question.ids) if self.request is None else self.request.n_cached
 
     @property
+    def has_reasoning(self) -> bool:
+        """Whether it has a block of reasoning so far, be it empty."""
+        return (self._kept or self.question).has_reasoning
+
+    @property
     def n_reasoning(self) -> int:
         """Tokens of reasoning so far."""
-        if self._kept is not None:
-            return self._kept.n_reasoning
-        return self.question.n_reasoning
+        return (self._kept or self.question).n_reasoning
 
     @property
     def n_generated(self) -> int:
@@ -84,10 +87,11 @@ class Service:
         self.model = self.batcher = self.pool = self._asker = None
         self.answer_cache = AnswerCache(int(settings.answer_cache_mb * MEGABYTE))
         self.metrics = Metrics(self)
-        self.error = None  # why `load` failed
+        self._load_error = None
         self.name = settings.name
         self.created = int(time.time())
         self._stopping = False
+        self._n_making = 0  # questions on their way to the queue
 
     def load(self) -> None:
         """Opens the model and reads its weights once. Raises EdgeKitError."""
@@ -107,10 +111,15 @@ class Service:
             self.name = settings.name or model.manifest.get("name") or "model"
             self.model = model
         except Exception as error:
-            self.error = error
+            self._load_error = error
             raise
         if self._stopping:
             self.batcher.shut_down()
+
+    @property
+    def error(self):
+        """Why it can never answer (again): `load` failed, or the batch did. None as a rule."""
+        return self._load_error or (self.batcher.error if self.batcher is not None else None)
 
     @property
     def status(self) -> str:
@@ -146,7 +155,13 @@ class Service:
         return await self._ask(self._asker.completion, body, prompt, owner, max_tokens, n_logprobs)
 
     async def _ask(self, make, *arguments) -> Answer:
-        question = await asyncio.to_thread(make, *arguments)
+        # A long prompt takes a while until it is tokens: more of them than have a place are not begun.
+        self.batcher.check_place(self._n_making)
+        self._n_making += 1
+        try:
+            question = await asyncio.to_thread(make, *arguments)
+        finally:
+            self._n_making -= 1
         kept = self.answer_cache.get(question.cache_key)
         if kept is not None:
             return Answer(question, kept)
@@ -157,10 +172,12 @@ class Service:
             clock.item(item)
             items.append(item)
             loop.call_soon_threadsafe(answer.put, item)
-            if not isinstance(item, Exception) and item.finish_reason in ("stop", "length", "repetition"):
-                self.answer_cache.put(question.cache_key, items, question.n_reasoning)
-                if question.reader is not None and question.reader.has_reasoning:
-                    loop.call_soon_threadsafe(self._prepare_next_turn, question, items)
+            if isinstance(item, Exception) or item.finish_reason is None:
+                return
+            if item.finish_reason != "cancelled":
+                self.answer_cache.put(question.cache_key, items, question.has_reasoning, question.n_reasoning)
+            if question.has_reasoning and item.n_generated:
+                loop.call_soon_threadsafe(self._prepare_next_turn, question, items)
 
         answer.request = self.batcher.submit(question.ids, on_item=on_item, **question.options)
         return answer
