@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import subprocess
 import sys
@@ -456,4 +457,24 @@ def test_a_fault_of_the_worker_leaves_nobody_waiting(tiny, monkeypatch):
         list(batcher.submit([1]))
     with pytest.raises(ShuttingDownError):
         batcher.submit([1])
+    batcher.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_fault_of_the_batch_ends_all_requests_and_is_told(tiny, monkeypatch):
+    batcher = Batcher(tiny, max_batch=1)
+    fault = RuntimeError("a fault")
+
+    def fail():
+        raise fault
+
+    monkeypatch.setattr(batcher, "_step", fail)
+    requests = []
+    for _ in range(3):
+        with contextlib.suppress(ShuttingDownError):
+            requests.append(batcher.submit([1, 2], max_new_tokens=4))
+    for request in requests:
+        with pytest.raises((RuntimeError, ShuttingDownError)):
+            list(request)
+    until(lambda: batcher.error is fault)
     batcher.close()

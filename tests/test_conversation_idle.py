@@ -99,10 +99,8 @@ print(len(conversation.session), flush=True)
 
 def test_the_program_ends_amid_idle_time(native_library, demo_nb, tmp_path):
     command = [sys.executable, "-c", _ENDS_AMID_IDLE_TIME, str(demo_nb), str(tmp_path / "c")]
-    started = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "") and int(done.stdout) < 1000
-    assert time.monotonic() - started < 60
 
 
 def test_cancel_from_another_thread(tiny, script):

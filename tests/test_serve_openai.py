@@ -83,6 +83,13 @@ def test_a_chat_is_answered_as_in_python(client, alone):
     assert answer.model == name_of(client) == client.models.retrieve(name_of(client)).id
 
 
+def test_an_answer_may_be_sent_back_as_it_came(client):
+    message = chat(client).choices[0].message.model_dump()
+    messages = [*QUESTION, message, {"role": "user", "content": "Sure?"}]
+    options = {"messages": messages, "stream": None, "tool_choice": "none", "max_tokens": 4}
+    assert chat(client, extra_body=options).usage.completion_tokens == 4
+
+
 def test_a_stream_gives_the_same(client):
     whole = chat(client)
     text, _, last, usage = streamed(chat(client, stream=True, stream_options={"include_usage": True}))
@@ -221,7 +228,21 @@ def test_leaving_a_stream_frees_its_place(server, client):
         ({"messages": [{"role": "user", "content": "x " * 9000}]}, 400, "the limit is"),
         ({"extra_body": {"temprature": 1}}, 400, "temprature: unknown field.*did you mean 'temperature'"),
         ({"temperature": 3}, 400, "temperature: Input should be less than or equal to 2"),
-        ({"n": 2}, 400, "n: "),
+        ({"n": 2}, 400, "n: expected 1"),
+        (
+            {"messages": [{"role": "user", "content": 5}]},
+            400,
+            "messages.0.content: expected a text, or text parts",
+        ),
+        ({"messages": [{"role": "user"}]}, 400, "messages.0.content: expected a text"),
+        ({"messages": [{"role": "user", "content": "x", "nam": "y"}]}, 400, "nam: unknown field.*'name'"),
+        ({"presence_penalty": 0.5}, 400, "presence_penalty: expected 0"),
+        ({"top_logprobs": 3}, 400, "top_logprobs goes with logprobs"),
+        (
+            {"extra_body": {"response_format": {"type": "text", "pattern": "x"}}},
+            400,
+            "goes with the type regex",
+        ),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, 400, "tools: "),
         ({"logit_bias": {"x": 1}}, 400, "logit_bias of token 'x', expected a token id"),
         ({"logit_bias": {"999999": 1}}, 400, "logit_bias: token id 999999"),
