@@ -58,6 +58,13 @@ class AnswerReader:
         """Whether the reasoning must be closed now; with a budget of 0 before the first token."""
         return self.inside and self._budget is not None and self.n_reasoning >= self._budget
 
+    def opening(self, ids: list, closing: list) -> list:
+        """The ids of the prompt, with `closing` behind them where there may be no reasoning at all."""
+        if not self.over_budget:
+            return ids
+        self.closed()
+        return ids + closing
+
     def add(self, token: int, text: str) -> Piece:
         """The answer goes on with `token`, and `text` became certain."""
         self.n_reasoning += self.inside

@@ -111,9 +111,7 @@ class Conversation:
                     raise
                 messages, prompt, ids = messages, "", []
             reader = AnswerReader(prompt, self._tags, self.thinking_budget, stops, self.stop_at_repetition)
-            if reader.over_budget:
-                ids = ids + self._closing
-                reader.closed()
+            ids = reader.opening(ids, self._closing)
             if sampling.get("constraint") is not None:
                 sampling["constraint"] = ContentConstraint(sampling["constraint"], reader)
             turn = Turn(messages, ids, reader, n_most, sampling, began)

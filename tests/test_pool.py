@@ -11,7 +11,7 @@ import pytest
 import lite_runtime
 from lite_runtime.errors import UsageError
 from lite_runtime.pool import SessionPool
-from lite_runtime.session import BLOCK, common_prefix
+from lite_runtime.session import BLOCK, Session, common_prefix
 
 SYSTEM = [(5 * i * i + 1) % 300 for i in range(130)]  # two full blocks and two tokens
 WRITTEN = 64 * 2 * 2 * 2 * 16 * 2  # bytes of a block: tokens, layers, keys and values, heads, dim, fp16
@@ -149,6 +149,25 @@ def test_given_twice_and_empty_ones(pool):
     pool.give(pool.model.session(), "bob")
     turn(pool, [9, 9], "eve")
     assert sorted(kept.owner for kept in pool._kept) == ["ann", "eve"]
+
+
+@pytest.mark.parametrize("owner, n_left", [("ann", 0), ("bob", 1)])
+def test_a_session_that_cannot_be_cut_is_closed(pool, monkeypatch, owner, n_left):
+    turn(pool, [*SYSTEM, 1], "ann")
+    seen = []
+
+    def cut(session, _length):
+        seen.append(session)
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "cut", cut)
+        with pytest.raises(MemoryError):
+            pool.take([*SYSTEM, 2], owner)
+    with pytest.raises(UsageError, match="closed"):
+        seen[0].forward([1])
+    assert len(pool) == n_left
+    assert turn(pool, [*SYSTEM, 2], owner) == n_left * len(SYSTEM)
 
 
 def test_a_session_in_use_is_shared(pool):

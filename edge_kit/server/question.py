@@ -65,9 +65,7 @@ class Asker:
             budget = self._settings.thinking_budget
         stops = stop_strings(body.stop)
         reader = AnswerReader(prompt, self._tags, budget, stops, body.stop_at_repetition)
-        if reader.over_budget:
-            ids = ids + self._closing
-            reader.closed()
+        ids = reader.opening(ids, self._closing)
         options = self._options(body, ids, max_tokens, n_logprobs)
         grammar, options["constraint"] = self._constraint(body.response_format)
         key = self._cache_key(ids, options, stops, body.stop_at_repetition, budget, grammar)
