@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import socket
 import threading
 
@@ -11,10 +12,17 @@ from serving import serve, until
 
 import lite_runtime
 from lite_runtime import constraint
-from lite_runtime.errors import UsageError
+from lite_runtime.answer import AnswerReader
+from lite_runtime.batching import Batcher, BatchItem
+from lite_runtime.errors import QueueFullError, UsageError
+from lite_runtime.thinking import Tags
 
 pytest.importorskip("fastapi", reason="needs the serve extra")
 uvicorn = pytest.importorskip("uvicorn", reason="needs the serve extra")
+
+from edge_kit.server.answer_cache import AnswerCache  # noqa: E402
+from edge_kit.server.question import Question  # noqa: E402
+from edge_kit.server.service import Answer  # noqa: E402
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0}
@@ -66,9 +74,8 @@ def test_schemas_that_lead_to_others_may_not_use_up_the_stack(server, link):
         form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
         status, answer, _ = server.post(CHAT, {**HI, "response_format": form})
         if n == 600 or link == "deep":
-            assert status == 400
             message = answer["error"]["message"]
-            assert "levels at most" in message or "characters" in message
+            assert status == 400 and ("levels at most" in message or "characters" in message)
         else:
             assert status == 200, answer
 
@@ -140,6 +147,44 @@ def test_an_object_of_too_many_fields_is_told(server):
     status, answer, _ = server.post(CHAT, {**HI, "logit_bias": {str(i): 1 for i in range(2000)}})
     assert status == 400
     assert answer["error"]["message"] == "logit_bias: an object of 2000 fields, expected 1024 at most"
+
+
+# Places, and answers that are kept
+
+
+def test_prompts_on_their_way_count_as_waiting(open_demo):
+    """They become tokens before they are lined up; there may be no more of them than have a place."""
+    with Batcher(open_demo, max_batch=1, max_queue=2) as batcher:
+        batcher.check_place(2)
+        with pytest.raises(QueueFullError, match="0 requests run and 3 wait, 2 may wait"):
+            batcher.check_place(3)
+        assert batcher.stats().ended == {"refused": 1}
+
+
+def test_many_long_prompts_at_once_are_refused_early(native_library, demo_nb):
+    """Each takes a while to become tokens, and is too long then: without a bound all would wait in line."""
+    with serve(demo_nb, "--max-batch", 1, "--max-queue", 1) as served:
+        body = {"prompt": "12345678 " * 20000}
+        with concurrent.futures.ThreadPoolExecutor(12) as threads:
+            statuses = set(threads.map(lambda _: served.post("/v1/completions", body)[0], range(24)))
+        assert statuses == {400, 429}
+        assert served.post(CHAT, HI)[0] == 200
+
+
+@pytest.mark.parametrize("text", ["<think>\nhm\n</think>\n\nYes", "Yes"])
+def test_a_kept_answer_has_the_reasoning_that_it_had(text):
+    """Of a model whose template leaves it to the model to open the block."""
+
+    def question():
+        return Question("Hi", [1], {}, AnswerReader("Hi", Tags()), [], b"key", 0.0)
+
+    first = question()
+    piece = first.reader.add(5, text)
+    items = [BatchItem(piece.content, piece.reasoning, 5, 1, "stop")]
+    cache = AnswerCache(1 << 20)
+    cache.put(b"key", items, first.has_reasoning, first.n_reasoning)
+    again = Answer(question(), cache.get(b"key"))
+    assert again.has_reasoning == first.has_reasoning == (text != "Yes")
 
 
 # Connections

@@ -126,7 +126,7 @@ def test_tokens_have_limits(server):
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
         b"GET\r\n\r\n",
-        b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTX/1.1\r\nHost: localhost\r\n\r\n",
         b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",

@@ -221,5 +221,6 @@ def test_what_it_cannot_start_with(server, tmp_path, demo_nb):
     assert "cannot listen on no.such.host.invalid" in fails(demo_nb, "--host", "no.such.host.invalid")
     assert "deadline" in fails(demo_nb, "--deadline", 0)
     assert "deadline" in fails(demo_nb, "--deadline", "nan")
+    assert "--grace nan, expected seconds" in fails(demo_nb, "--grace", "nan")
     assert "API key" in fails(demo_nb, "--api-key", "a b")
     assert "API key" in fails(demo_nb, "--api-key", "")

@@ -209,3 +209,8 @@ def test_missing_and_damaged_bundles(tmp_path, r1_files):
         Text(write_bundle(tmp_path / "no.zip", {"tokenizer.json": "{}"}))
     with pytest.raises(FileFormatError, match="JSON list, expected an object"):
         write_bundle(tmp_path / "list.zip", {"config.json": "[1]"}).read_json("config.json")
+
+
+def test_a_long_text_gets_the_ids_of_any_other(r1):
+    text = "The river 河流, 12 boats.\n" * 1000
+    assert r1.encode(text) == [r1.bos_id, *r1.tokenizer.encode(text, add_special_tokens=False).ids]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 
 from edge_kit.server.settings import KEY_VARIABLE, Settings
@@ -73,6 +74,8 @@ def add_arguments(parser) -> None:
 
 
 def run(args) -> int:
+    if not 0 <= args.grace < math.inf:
+        raise UsageError(f"--grace {args.grace}, expected seconds, 0 or more")
     try:
         from edge_kit.server.run import serve
     except ModuleNotFoundError as error:
