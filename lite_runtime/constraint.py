@@ -134,7 +134,11 @@ def _compile(model, grammar: str, kind: str):
 
 
 def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]
+    """Of an error; where that ends with a colon, what a parser says at the end of its report."""
+    lines = text.strip().split("\n")
+    if not lines[0].endswith(":"):
+        return lines[0]
+    return " ".join([lines[0], *(line.strip() for line in lines[1:] if line.startswith("error"))])
 
 
 _tokenizers = weakref.WeakKeyDictionary()  # model -> llguidance's view of its vocabulary: 1 s for a large one

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 
-N_GRAM = 32  # tokens
+import numpy as np
+
+SHORTEST, LONGEST = 32, 256  # tokens of the n-gram; a shorter circle fills one that is a multiple of it
 TIMES = 3  # in a row
 
 
 class RepetitionDetector:
-    """Tells when the last tokens are one n-gram several times in a row. Constant time per token."""
+    """Tells when the last tokens are one n-gram of SHORTEST tokens or more several times in a row."""
 
     def __init__(self):
-        self._last = [None] * N_GRAM  # a ring
-        self._next = 0
-        self._n_same = 0  # tokens in a row that were the same N_GRAM tokens before
+        self._lengths = np.arange(LONGEST, SHORTEST - 1, -1)
+        self._n_same = np.zeros(len(self._lengths), np.int64)  # tokens in a row, as so long before
+        self._history = np.full(4 * LONGEST, -1, np.int64)
+        self._n = LONGEST
 
     def add(self, token: int) -> bool:
-        """Whether with `token` the last TIMES * N_GRAM tokens are such a repetition."""
-        self._n_same = self._n_same + 1 if self._last[self._next] == token else 0
-        self._last[self._next] = token
-        self._next = (self._next + 1) % N_GRAM
-        return self._n_same >= (TIMES - 1) * N_GRAM
+        """Whether with `token` the last TIMES * n tokens are such a repetition, for an n from SHORTEST to
+        LONGEST."""
+        if self._n == len(self._history):
+            self._history[:LONGEST] = self._history[-LONGEST:]
+            self._n = LONGEST
+        earlier = self._history[self._n - LONGEST : self._n - SHORTEST + 1]
+        self._n_same += 1
+        self._n_same *= earlier == token
+        self._history[self._n] = token
+        self._n += 1
+        return bool((self._n_same >= (TIMES - 1) * self._lengths).any())
 
 
 def until_repetition(items):

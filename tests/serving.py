@@ -85,10 +85,10 @@ def serve(file, *options):
 
         def address():
             assert process.poll() is None, served.text()
-            return re.search(r"http://\S+(?=/\n)", served.text())
+            return re.search(r"ready at (http://\S+)/\n", served.text())
 
         try:
-            served.url = until(address, 60).group()
+            served.url = until(address, 60).group(1)
             until(lambda: process.poll() is not None or served.health() != "loading", 60)
             yield served
         finally:

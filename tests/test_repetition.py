@@ -33,14 +33,28 @@ def test_32_tokens_three_times_in_a_row():
 def test_it_is_what_the_definition_says():
     rng = random.Random(2)
     ids = []
-    while len(ids) < 6000:
+    while len(ids) < 3000:
         gram = [rng.randrange(3) for _ in range(rng.choice((1, 8, 16, 31, 32, 33, 64)))]
         ids += gram * rng.choice((1, 2, 3, 4, 100 // len(gram) + 1))
     expected = [
-        n for n in range(96, len(ids) + 1)
-        if ids[n - 32 : n] == ids[n - 64 : n - 32] == ids[n - 96 : n - 64]
+        at for at in range(96, len(ids) + 1)
+        if any(
+            ids[at - n : at] == ids[at - 2 * n : at - n] == ids[at - 3 * n : at - 2 * n]
+            for n in range(32, min(256, at // 3) + 1)
+        )
     ]  # fmt: skip
     assert found_at(ids) == expected and expected
+
+
+@pytest.mark.parametrize("period", [1, 3, 20, 31, 33, 66, 100, 200, 256])
+def test_a_circle_of_any_length_up_to_256_tokens_is_seen(period):
+    circle = random.Random(period).sample(range(1000), period)
+    n = period * -(-32 // period)  # the shortest n-gram that it fills
+    assert found_at([9999, *circle * (3 * n // period)]) == [1 + 3 * n]
+
+
+def test_a_longer_circle_is_none():
+    assert found_at(random.Random(1).sample(range(1000), 257) * 4) == []
 
 
 def test_a_reader_ends_with_it_unless_told_not_to():

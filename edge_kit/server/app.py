@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import logging
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -23,7 +21,6 @@ from .settings import Settings
 
 SESSION_HEADER = "X-Session-Id"
 _MAX_SESSION = 128  # characters
-log = logging.getLogger("edge_kit.server")
 
 
 def create_app(settings: Settings, service=None) -> FastAPI:
@@ -33,9 +30,9 @@ def create_app(settings: Settings, service=None) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(_app):
         loading = asyncio.create_task(asyncio.to_thread(service.load))
-        loading.add_done_callback(_note_failure)
         yield
-        await asyncio.wait([loading])
+        await asyncio.wait([loading])  # of what it raised, Service.error tells
+        loading.exception()
         await asyncio.to_thread(service.close)
 
     app = FastAPI(
@@ -106,9 +103,14 @@ def _add_page(app: FastAPI, pages: dict) -> None:
         app.add_api_route(path, route(file, content_type), methods=["GET", "HEAD"], include_in_schema=False)
 
 
-def _refused(_request, error: HTTPException):
+def _refused(request: Request, error: HTTPException):
     code = {404: "not_found", 405: "wrong_method"}.get(error.status_code, "invalid_request")
-    return HttpError(error.status_code, str(error.detail), code, headers=error.headers).response()
+    text = str(error.detail)
+    if error.status_code == 404:
+        text = (
+            f"there is no {request.url.path[:100]!r} here: OpenAI's routes begin with /v1, see /openapi.json"
+        )
+    return HttpError(error.status_code, text, code, headers=error.headers).response()
 
 
 def _invalid(request: Request, error: RequestValidationError):
@@ -120,8 +122,8 @@ def _invalid(request: Request, error: RequestValidationError):
     if first["type"] == "json_invalid":
         where, message = [], f"the body is no JSON: {first.get('ctx', {}).get('error', first['msg'])}"
     elif first["type"] == "extra_forbidden":
-        hint = did_you_mean(str(where[-1]), schemas.fields_of(path, nested=len(where) > 1))
-        message = f"unknown field, it would have no effect{hint}"
+        names = schemas.fields_of(path, nested=len(where) > 1) - {where[-1]}  # it may belong elsewhere
+        message = f"unknown field here, it would have no effect{did_you_mean(str(where[-1]), names)}"
     else:
         # Of the kinds that a value may have pydantic names the one it tried: no part of the request.
         known = schemas.fields_of(path, nested=False) | schemas.fields_of(path, nested=True)
@@ -134,8 +136,3 @@ def _invalid(request: Request, error: RequestValidationError):
 
 def _failed(_request, error: Exception):
     return errors.of(error).response()
-
-
-def _note_failure(loading) -> None:
-    if not loading.cancelled() and loading.exception() is not None:
-        log.error("the model cannot be loaded: %s", json.dumps(str(loading.exception())))

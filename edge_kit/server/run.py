@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import socket
 import sys
 
@@ -24,8 +25,9 @@ _TICK = 0.1  # seconds between two looks at whether all answers have ended
 class _Server(uvicorn.Server):
     """A first signal ends it when the running answers have ended; a second one at once."""
 
-    def __init__(self, config, service: Service, grace: float):
+    def __init__(self, config, service: Service, grace: float, announcement: str):
         super().__init__(config)
+        self._announcement = announcement  # once the model is there
         self._service, self._grace = service, grace
         self._draining = None
 
@@ -47,6 +49,9 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
+        if self._announcement and self._service.model is not None:
+            print(self._announcement, file=sys.stderr, flush=True)
+            self._announcement = ""
         return self._service.error is not None or await super().on_tick(counter)
 
 
@@ -68,11 +73,11 @@ def serve(settings: Settings, host: str, port: int, grace: float) -> None:
         h11_max_incomplete_event_size=1 << 16,
     )
     shown = f"[{host}]" if ":" in host else host
-    print(f"edge-kit: http://{shown}:{listener.getsockname()[1]}/", file=sys.stderr, flush=True)
+    announcement = f"edge-kit: ready at http://{shown}:{listener.getsockname()[1]}/"
     if settings.api_key is None and not _is_loopback(host):
         print("edge-kit: whoever reaches this address may use it: set --api-key", file=sys.stderr, flush=True)
     with listener:
-        _Server(config, service, grace).run(sockets=[listener])
+        _Server(config, service, grace, announcement).run(sockets=[listener])
     if isinstance(service.error, EdgeKitError):
         raise service.error
     if service.error is not None:
@@ -88,8 +93,11 @@ def _listen(host: str, port: int) -> socket.socket:
         )[0]
         return socket.create_server(address[:2], family=family, backlog=512)
     except (OSError, OverflowError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot listen on {host} port {port}: {reason}") from None
+        known = isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno
+        reason = os.strerror(error.errno) if known else getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {reason}; choose another --host or --port (0 = a free one)"
+        ) from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -76,7 +76,9 @@ async def _cancel_when_left(request, answer) -> None:
 def _end(request, answer, watch) -> None:
     watch.cancel()
     answer.cancel()
-    last = answer.items[-1] if answer.items else None
+    finish_reason = answer.items[-1].finish_reason if answer.items else None
+    if finish_reason is None:  # it failed, or who asked has left
+        finish_reason = "error" if answer.request is not None and answer.request.error else "cancelled"
     told = request.scope["edge_kit_log"]
     if request.app.state.service.settings.log_prompts:
         told["prompt"] = answer.question.prompt
@@ -85,5 +87,5 @@ def _end(request, answer, watch) -> None:
         prompt_tokens=len(answer.question.ids),
         cached_tokens=answer.n_cached,
         generated_tokens=answer.n_generated,
-        finish_reason=None if last is None else last.finish_reason,
+        finish_reason=finish_reason,
     )
