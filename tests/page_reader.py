@@ -12,7 +12,7 @@ class Reader:
 
     def __init__(self, browser, server, **options):
         self.context = browser.new_context(**{"locale": "en-US", **options})
-        self.context.set_default_timeout(10_000)
+        self.context.set_default_timeout(30_000)
         self.requested, self.errors, self.refused = [], [], []
         self.context.on("request", lambda request: self.requested.append(request.url))
         self.context.on("console", self._note)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyte
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS = 20  # a safeguard, no measurement
+SECONDS = 60  # a safeguard, no measurement
 
 
 class _Screen(pyte.HistoryScreen):

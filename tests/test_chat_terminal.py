@@ -219,7 +219,8 @@ def test_what_the_model_writes_does_not_control_the_terminal(chat, tmp_path):
 
 @pytest.mark.parametrize("columns, rows", [(24, 8), (20, 3)])
 def test_a_narrow_terminal(chat, columns, rows):
-    thought = "今有雉兔同笼，上有三十五头，下有九十四足 👩‍👩‍👧‍👦 🐔 and so on. " * 6
+    line = "今有雉兔同笼，上有三十五头，下有九十四足 👩‍👩‍👧‍👦 🐔 and so on. "
+    thought = "".join(f"{k}. {line}" for k in range(6))  # no two alike, which would be a repetition
     answer = f"{thought}\n</think>\n\n有23只鸡。"
     terminal = chat([answer], columns=columns, rows=rows, seconds=0.005)
     terminal.type("Hi" + ENTER)
