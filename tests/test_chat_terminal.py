@@ -160,7 +160,7 @@ def test_ctrl_c_while_it_reads(chat, demo_nb, tmp_path):
     long = tmp_path / "long.json"
     turns = [{"role": "user", "content": "one two three " * 2500}, {"role": "assistant", "content": "Yes."}]
     write_messages(long, turns)
-    terminal = chat(["Never.", "Yes."], file=demo_nb)
+    terminal = chat(["Never.", "Yes."], "--threads", "1", file=demo_nb)
     terminal.type(f"/load {long}{ENTER}")
     terminal.wait_for("questions: 1]")
     ready(terminal)
