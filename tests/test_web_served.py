@@ -29,11 +29,11 @@ def test_a_conversation_with_a_model(reader, served):
     reader.shows("#status", "SmolLM2")
     reader.page.get_by_label("Token limit").fill("16")
     reader.ask("What is the capital of France?")
-    reader.shows(".stats", "tokens/s")
+    reader.shows(".stats", "tokens")  # without a speed where the answer came in a moment
     assert reader.text(".answer")
     cached = served.metrics()["edge_kit_cached_tokens_total"]
     reader.ask("And of Italy?")
-    until(lambda: reader.page.locator(".assistant .stats").filter(has_text="tokens/s").count() == 2)
+    until(lambda: reader.page.locator(".assistant .stats").filter(has_text="tokens").count() == 2)
     assert served.metrics()["edge_kit_cached_tokens_total"] > cached + 30  # the first turn
 
 
