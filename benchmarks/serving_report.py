@@ -137,8 +137,7 @@ def _together_lines(found: dict) -> list:
             (lambda run: run["client_cpu_share"], 3),
             (lambda run: run["foreign"] or 0, 2),
         )
-        cells = [_cell(spread([figure(run) for run in runs]), digits) for figure, digits in figures]
-        lines.append(f"| {titles[name]} | {' | '.join(cells)} |")
+        lines.append(_row(titles[name], runs, figures))
     return lines
 
 
@@ -159,9 +158,14 @@ def _poisson_lines(found: dict) -> list:
             (lambda run: run["busy"], 2),
             (lambda run: run["foreign"] or 0, 2),
         )
-        cells = [_cell(spread([figure(run) for run in runs]), digits) for figure, digits in figures]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append(_row(name, runs, figures))
     return lines
+
+
+def _row(title: str, runs: list, figures) -> str:
+    """figures: (of a run, digits behind the point) of each column."""
+    cells = [_cell(spread([figure(run) for run in runs]), digits) for figure, digits in figures]
+    return f"| {title} | {' | '.join(cells)} |"
 
 
 def _cell(values: dict, digits: int) -> str:

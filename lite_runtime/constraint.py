@@ -20,8 +20,8 @@ from .errors import UsageError
 from .output_control import LOWEST
 
 # What llguidance bounds by no limit of its own. A long text makes single steps slow, and a batch waits for
-# them: 0.1 s at this length, 30 s at eight times as much. Nested schemas are compiled by a recursion, which
-# takes some 5 kB of stack for each level, and a stack may have 8 MB: past it the whole process ends.
+# them. Nested schemas are compiled by a recursion, which takes stack for each level: past its end the whole
+# process ends.
 MOST_CHARACTERS = 1 << 15
 MOST_LEVELS = 600
 

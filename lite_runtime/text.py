@@ -13,8 +13,8 @@ from .bundle import Bundle
 from .detokenizer import StreamingDetokenizer, TokenBytes
 from .errors import FileFormatError, UnsupportedError, UsageError
 
-# Characters. `encode` holds the interpreter's lock, 0.5 s for a million of them; `encode_batch` does not, but
-# starts threads.
+# Characters. `encode` holds the interpreter's lock, too long for a long text; `encode_batch` does not,
+# but starts threads.
 _LONG = 1 << 14
 
 # What tokenizer_config.json may name, and a template may use.

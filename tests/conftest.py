@@ -141,6 +141,16 @@ def r1(native_library, r1_nb):
 
 
 @pytest.fixture
+def pool(tiny):
+    """A pool of sessions of the tiny model, with room for all."""
+    from lite_runtime.pool import SessionPool
+
+    pool = SessionPool(tiny, 1 << 30)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
 def script(monkeypatch):
     """A Script: what the model says is what the test told it to."""
     from conversations import Script

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,26 @@ class Served:
                 return response.status, json.load(response), response.headers
         except urllib.error.HTTPError as error:
             return error.code, json.load(error), error.headers
+
+
+def open_stream(url: str, body: dict, session: str, seconds: float, *headers: str) -> tuple:
+    """(the socket of a /v1/completions stream whose first event has come, what has come of it).
+
+    headers: more lines of the request's head."""
+    stream = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=seconds)
+    data = json.dumps(body)
+    head = [
+        "POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json",
+        f"Content-Length: {len(data)}", f"X-Session-Id: {session}", *headers,
+    ]  # fmt: skip
+    stream.sendall(("\r\n".join(head) + "\r\n\r\n" + data).encode())
+    got = b""
+    while b"data: {" not in got:
+        part = stream.recv(1 << 16)
+        assert part, got
+        got += part
+    assert got.startswith(b"HTTP/1.1 200"), got
+    return stream, got
 
 
 def until(condition, seconds: float = 20):

@@ -33,13 +33,6 @@ def tiny(native_library, tiny_nb):
 
 
 @pytest.fixture
-def pool(tiny):
-    pool = SessionPool(tiny, 1 << 30)
-    yield pool
-    pool.close()
-
-
-@pytest.fixture
 def chunks(tiny, monkeypatch):
     chunks = Chunks(tiny, monkeypatch)
     yield chunks

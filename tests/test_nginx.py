@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 from exported import ROOT
-from serving import Served, serve, until
+from serving import Served, open_stream, serve, until
 
 NO_NGINX = shutil.which("nginx") is None
 pytestmark = [pytest.mark.nginx, pytest.mark.skipif(NO_NGINX, reason="no nginx: apt install nginx-light")]
@@ -94,22 +94,6 @@ def sessions_of(front, two) -> tuple:
     raise AssertionError("all 64 sessions went to one server")
 
 
-def open_stream(front, session: str):
-    """The socket of a long answer whose first event has come, and what has come of it."""
-    stream = socket.create_connection(("127.0.0.1", port_of(front)), timeout=SECONDS)
-    body = json.dumps(LONG)
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-Session-Id: {session}\r\n"
-    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    stream.sendall((head + body).encode())
-    got = b""
-    while b"data: {" not in got:
-        part = stream.recv(1 << 16)
-        assert part, got
-        got += part
-    assert got.startswith(b"HTTP/1.1 200"), got
-    return stream, got
-
-
 def rest_of(stream) -> bytes:
     """Until its end, be it a good one or not."""
     got = b""
@@ -164,7 +148,7 @@ def test_what_servers_say_passes(front):
 
 def test_events_come_as_they_are_made_and_a_client_that_leaves_frees_its_place(front, two):
     mine, _ = sessions_of(front, two)
-    stream, got = open_stream(front, mine)
+    stream, got = open_stream(front.url, LONG, mine, SECONDS)
     with stream:
         assert running(two[0]) == 1 and b"[DONE]" not in got
     until(lambda: running(two[0]) == 0, SECONDS)
@@ -176,7 +160,7 @@ def test_a_full_server_says_429_and_keeps_its_sessions(native_library, demo_nb, 
     with serve(demo_nb, *options) as first, serve(demo_nb, *options) as second:
         with nginx(tmp_path, first, second) as front:
             mine, other = sessions_of(front, (first, second))
-            stream, _ = open_stream(front, mine)
+            stream, _ = open_stream(front.url, LONG, mine, SECONDS)
             with stream:
                 status, _, headers = ask(front, mine)
                 assert status == 429 and int(headers["Retry-After"]) >= 1
@@ -193,7 +177,7 @@ def test_a_server_that_ends_or_dies_is_taken_out(native_library, demo_nb, tmp_pa
     with serve(demo_nb, "--threads", 1) as second:
         with serve(demo_nb, "--threads", 1) as first, nginx(tmp_path, first, second) as front:
             mine, other = sessions_of(front, (first, second))
-            stream, _ = open_stream(front, mine)
+            stream, _ = open_stream(front.url, LONG, mine, SECONDS)
             with stream:
                 first.process.send_signal(signal.SIGTERM)
                 until(lambda: first.health() == "stopping", SECONDS)
@@ -208,7 +192,7 @@ def test_a_server_that_is_killed(native_library, demo_nb, tmp_path):
     with serve(demo_nb, "--threads", 1) as second:
         with serve(demo_nb, "--threads", 1) as first, nginx(tmp_path, first, second) as front:
             mine, _ = sessions_of(front, (first, second))
-            stream, _ = open_stream(front, mine)
+            stream, _ = open_stream(front.url, LONG, mine, SECONDS)
             with stream:
                 first.process.kill()
                 assert b"[DONE]" not in rest_of(stream)  # cut, and the client sees that

@@ -23,13 +23,6 @@ def tiny(request, native_library, tiny_nb):
         yield model
 
 
-@pytest.fixture
-def pool(tiny):
-    pool = SessionPool(tiny, 1 << 30)
-    yield pool
-    pool.close()
-
-
 def answer(pool, prompt, owner=None) -> tuple:
     """Runs a prompt as a server would; (the session's tokens found, the session). Held against a cold run."""
     session = pool.take(prompt, owner)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from exported import ROOT
-from serving import Served, until
+from serving import Served, open_stream, until
 
 from lite_runtime.errors import UsageError
 
@@ -21,6 +21,7 @@ NO_RAY = importlib.util.find_spec("ray") is None
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(NO_RAY, reason="ray is missing: pip install -e '.[ray]'")]
 CLUSTER = Path(__file__).with_name("ray_cluster.py")
 SECONDS = 60  # safeguards, no measurements
+KEY = "Authorization: Bearer secret"
 LONG = {"prompt": "Once", "max_tokens": 6000, "ignore_eos": True, "stop_at_repetition": False, "stream": True}
 
 
@@ -90,24 +91,6 @@ def two(native_library, demo_nb, tmp_path_factory):
         yield served
 
 
-def open_stream(served, session: str):
-    """The socket of a long answer whose first event has come."""
-    stream = socket.create_connection(("127.0.0.1", int(served.url.rsplit(":", 1)[1])), timeout=SECONDS)
-    body = json.dumps(LONG)
-    headers = [
-        "POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json",
-        f"Content-Length: {len(body)}", f"X-Session-Id: {session}", "Authorization: Bearer secret",
-    ]  # fmt: skip
-    stream.sendall(("\r\n".join(headers) + "\r\n\r\n" + body).encode())
-    got = b""
-    while b"data: {" not in got:
-        part = stream.recv(1 << 16)
-        assert part, got
-        got += part
-    assert got.startswith(b"HTTP/1.1 200"), got
-    return stream
-
-
 def n_computed(served, prompt: str, sessions) -> list:
     """Tokens that were computed of a prompt for each of the requests; a session None is not named."""
     computed = []
@@ -145,7 +128,7 @@ def test_requests_pass_as_they_are(two):
 
 def test_events_come_as_they_are_made_and_a_client_that_leaves_frees_its_place(two):
     headers = {"X-Session-Id": "left", **two.key}
-    with open_stream(two, "left"):
+    with open_stream(two.url, LONG, "left", SECONDS, KEY)[0]:
         assert two.metrics(**headers)["edge_kit_running_requests"] == 1
     until(lambda: two.metrics(**headers)["edge_kit_running_requests"] == 0, SECONDS)
     ended = {name: value for name, value in two.metrics(**headers).items() if "cancelled" in name}
@@ -168,7 +151,8 @@ def test_replicas_follow_the_load(native_library, demo_nb, tmp_path):
         assert served.running() == [1]
         with contextlib.ExitStack() as streams:
             for number in range(4):
-                streams.enter_context(open_stream(served, f"s{number}"))
+                stream, _ = open_stream(served.url, LONG, f"s{number}", SECONDS, KEY)
+                streams.enter_context(stream)
             until(lambda: served.running()[-1] == 2, SECONDS)
         until(lambda: served.running()[-1] == 1, SECONDS)
         assert served.post("/generate", {"prompt": "Hi", "max_new_tokens": 2})[0] == 200

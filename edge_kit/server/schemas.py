@@ -14,8 +14,8 @@ MAX_FIELDS = 64  # of an object, known or not
 
 
 def _few(most: int) -> BeforeValidator:
-    """Refuses a longer object before each of its entries gets an error of its own: that of a whole body takes
-    seconds, in which nobody is served. Lists are given up at their first error, by fail_fast."""
+    """Refuses a longer object before each of its entries gets an error of its own: for a body full of
+    them nobody is served meanwhile. Lists are given up at their first error, by fail_fast."""
 
     def check(value):
         if isinstance(value, dict) and len(value) > most:
