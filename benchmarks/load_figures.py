@@ -20,12 +20,13 @@ def percentiles(seconds: list) -> dict | None:
 
 
 def slope(points: list) -> float | None:
-    """Of [(x, y)], by least squares; None without two different x."""
-    if len({x for x, _ in points}) < 2:
-        return None
-    x, y = np.array(points, np.float64).T
-    x -= x.mean()
-    return float(x @ y / (x @ x))
+    """Of [(x, y)]: the median of the slopes between any two of them, after Theil and Sen, which a few points
+    aside do not tilt; None without two different x."""
+    x, y = np.array(points, np.float64).reshape(-1, 2).T
+    first, second = np.triu_indices(len(x), 1)
+    run = x[second] - x[first]
+    apart = run != 0
+    return float(np.median((y[second] - y[first])[apart] / run[apart])) if apart.any() else None
 
 
 def figures(answers: list, prompt_tokens: int, new_tokens: int) -> dict:

@@ -149,5 +149,7 @@ class Request:
             self.error = last
         else:
             self.finish_reason = last.finish_reason
+        # Whoever listens holds this request as a rule: kept, the two would wait for Python's collector.
+        send, self._send = self._send, None
         with contextlib.suppress(Exception):  # on_item's: there is nothing more to tell it
-            self._send(last)
+            send(last)

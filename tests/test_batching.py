@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -267,6 +269,22 @@ def test_one_request_fails_alone(tiny, steps):
             list(unheard)
         assert taken(batcher.submit(PROMPTS[1], **SAMPLED)) == wanted
         assert batcher.stats().ended == {"length": 2, "error": 3} or lost.finish_reason == "cancelled"
+
+
+def test_a_request_that_has_ended_does_not_wait_for_the_collector(tiny):
+    def listened(batcher):
+        held = []
+        held.append(batcher.submit(PROMPTS[0], max_new_tokens=2, on_item=lambda _item: held))
+        until(lambda: held[0].ended)
+        return weakref.ref(held[0])
+
+    with Batcher(tiny) as batcher:
+        gc.disable()
+        try:
+            request = listened(batcher)
+            until(lambda: request() is None)  # the worker lets go of it behind its step
+        finally:
+            gc.enable()
 
 
 def test_what_is_refused_at_once(tiny, steps):

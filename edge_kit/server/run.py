@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import os
@@ -50,6 +51,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if self._announcement and self._service.model is not None:
+            _collect_little_and_often()
             print(self._announcement, file=sys.stderr, flush=True)
             self._announcement = ""
         return self._service.error is not None or await super().on_tick(counter)
@@ -82,6 +84,16 @@ def serve(settings: Settings, host: str, port: int, grace: float) -> None:
         raise service.error
     if service.error is not None:
         raise EdgeKitError(f"the server failed: {service.error!r}") from service.error
+
+
+def _collect_little_and_often() -> None:
+    """Every connection leaves a cycle of asyncio's objects to Python's collector, which by default comes once
+    in about a thousand requests, and then looks at all that the start-up made, too. From here on that is left
+    out: a collection takes milliseconds, and comes ten times as often."""
+    gc.collect()
+    gc.freeze()
+    gc.collect()  # counts what may be garbage, anew
+    gc.set_threshold(700, 5, 0)
 
 
 def _listen(host: str, port: int) -> socket.socket:

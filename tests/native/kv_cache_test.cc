@@ -146,6 +146,7 @@ TEST(failures) {
   for (const bool int8 : {false, true}) {
     const auto model = toy().open(with(int8, 2, 64));
     const Ids ids = text();
+    const Ids more = make_ids(1200, 2, toy().shape().n_vocab);  // than the pool has spare blocks for
     for (const int64_t keep : {0, 100, 250}) {
       const auto session = model->create_session();
       feed(*model, *session, ids, kTokens);
@@ -154,7 +155,7 @@ TEST(failures) {
       int refused = 0;
       for (bool done = false; !done; ++refused) {
         blocks_left = refused;
-        const auto seen = failure([&] { forward(*model, {{session.get(), &ids[keep], kTokens - keep}}); });
+        const auto seen = failure([&] { forward(*model, {{session.get(), more.data(), 1200}}); });
         blocks_left = -1;
         done = seen.first == EK_OK;
         if (done) break;
@@ -191,6 +192,37 @@ TEST(cancel_amid_a_forward) {
     CHECK(written_blocks(*session) <= 2);
     CHECK(goes_on(*model, *session, true, 10, 3));
   }
+}
+
+TEST(block_pool) {
+  constexpr int64_t kBytes = 640 << 10;  // four of them in one piece are of large pages
+  std::vector<std::shared_ptr<uint8_t[]>> blocks;
+  {
+    BlockPool pool(kBytes);
+    for (int i = 0; i < 40; ++i) {
+      blocks.push_back(pool.take());
+      CHECK(reinterpret_cast<uintptr_t>(blocks.back().get()) % 64 == 0);
+      std::fill_n(blocks.back().get(), kBytes, static_cast<uint8_t>(i));
+    }
+    // Some memory stays for the next session, and is given out again.
+    const uint8_t* last = blocks.back().get();
+    blocks.pop_back();
+    blocks.push_back(pool.take());
+    CHECK(blocks.back().get() == last);
+    std::fill_n(blocks.back().get(), kBytes, uint8_t{39});
+    CHECK(pool.n_blocks() == 48);  // 1, 1, 2, 4, 8, 16, 16
+    blocks.resize(20);
+    CHECK(pool.n_blocks() == 32);
+    blocks.resize(4);
+    CHECK(pool.n_blocks() <= 4 + 16);
+  }
+  for (size_t i = 0; i < blocks.size(); ++i) {  // they outlive the pool, and nothing else wrote to them
+    const auto is_own = [&](uint8_t byte) { return byte == i; };
+    CHECK(std::all_of(blocks[i].get(), blocks[i].get() + kBytes, is_own));
+  }
+  BlockPool pool(kBytes);
+  pool.take();
+  CHECK(pool.n_blocks() == 0);
 }
 
 }  // namespace

@@ -6,30 +6,21 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
-
-#include "engine/memory.h"
 
 namespace edge_kit {
 
 class BlockPool {
  public:
-  explicit BlockPool(int64_t block_bytes) : block_bytes_(block_bytes) {}
+  explicit BlockPool(int64_t block_bytes);
 
-  // 64-byte aligned and uninitialized. Throws std::bad_alloc.
+  // 64-byte aligned, of any content. Throws std::bad_alloc.
   std::shared_ptr<uint8_t[]> take();
+  int64_t n_blocks() const;  // that it has memory for, in use or not
 
  private:
-  struct Slab {  // lives as long as one of its blocks is in use
-    AlignedArray<uint8_t> memory;
-    int64_t blocks = 0;
-    std::vector<uint8_t*> free;
-  };
+  class Slabs;
 
-  std::shared_ptr<Slab> slab_with_room();
-
-  const int64_t block_bytes_;
-  std::vector<std::weak_ptr<Slab>> slabs_;
+  std::shared_ptr<Slabs> slabs_;  // shared with the blocks in use
 };
 
 }  // namespace edge_kit

@@ -1,7 +1,10 @@
 #include "engine/memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <new>
 
 #include "engine/system_files.h"
 #include "io/status.h"
@@ -13,6 +16,9 @@
 
 namespace edge_kit {
 namespace {
+
+constexpr size_t kMapped = size_t{1} << 20;  // bytes from which on an array is mapped
+constexpr std::align_val_t kAlignment{64};
 
 #if defined(__linux__)
 // The tightest limit on the way from the process's own cgroup (v2) to the root; -1 without one.
@@ -34,6 +40,21 @@ int64_t cgroup_memory_left() {
 #endif
 
 }  // namespace
+
+void* allocate_aligned(size_t bytes) {
+  if (bytes < kMapped) return ::operator new(bytes, kAlignment);
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  return mapped;
+}
+
+void free_aligned(void* data, size_t bytes) {
+  if (bytes < kMapped) {
+    ::operator delete(data, kAlignment);
+  } else {
+    munmap(data, bytes);
+  }
+}
 
 int64_t available_memory() {
 #if defined(__linux__)

@@ -4,23 +4,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <string>
 
 namespace edge_kit {
 
+// 64-byte aligned and uninitialized: a page becomes resident when it is first written. From a megabyte on it
+// is the system's own pages, which go back at once: allocated and freed by the megabyte, memory would leave
+// the allocator's heaps in pieces. Throws std::bad_alloc.
+void* allocate_aligned(size_t bytes);
+void free_aligned(void* data, size_t bytes);
+
 struct AlignedDelete {
-  void operator()(void* data) const { ::operator delete(data, std::align_val_t{64}); }
+  size_t bytes = 0;
+  void operator()(void* data) const { free_aligned(data, bytes); }
 };
 
 template <typename T>
 using AlignedArray = std::unique_ptr<T[], AlignedDelete>;
 
-// 64-byte aligned and uninitialized: a page becomes resident when it is first written.
 template <typename T>
 AlignedArray<T> make_aligned(int64_t count) {
   const size_t bytes = static_cast<size_t>(count > 0 ? count : 1) * sizeof(T);
-  return AlignedArray<T>(static_cast<T*>(::operator new(bytes, std::align_val_t{64})));
+  return AlignedArray<T>(static_cast<T*>(allocate_aligned(bytes)), AlignedDelete{bytes});
 }
 
 // Bytes that can still be allocated without swapping, under the limit of the process's cgroup; -1 if unknown.
