@@ -185,9 +185,9 @@ EK_API void ek_session_cancel(ek_session* session);
  * 0, ids NULL) nothing is written. */
 EK_API ek_status ek_session_ids(const ek_session* session, int32_t* ids, size_t capacity, size_t* n_ids);
 /* Writes the session's token ids and cache. The file appears whole or not at all, and an older one stays
- * until then: it is written beside its place, under a name that ends in ".tmp". An older file's permissions
- * stay, and a link: what it points to is replaced. Forwards of other sessions go on meanwhile. EK_ERR_IO with
- * the system's reason. */
+ * until then: it is written beside its place, under a name that ends in ".tmp". It is for its owner alone; an
+ * older file's permissions stay, and a link: what it points to is replaced. Forwards of other sessions go on
+ * meanwhile. EK_ERR_IO with the system's reason. */
 EK_API ek_status ek_session_save(const ek_session* session, const char* path);
 /* A new session of `model` with what the file holds, which goes on just as the saved one; kernel path and
  * threads need not be the same. EK_ERR_FORMAT: no session file, or a damaged one; EK_ERR_MISMATCH: one of

@@ -58,7 +58,7 @@ NewFile::NewFile(const std::string& path) : path_(path), place_(behind_links(pat
                                (S_ISDIR(info.st_mode) ? "a folder" : "a device or a pipe") +
                                "; give the name of a file");
   }
-  const mode_t mode = replaces ? info.st_mode & 0777 : 0666;  // less the umask
+  const mode_t mode = replaces ? info.st_mode & 0777 : 0600;
   for (int i = 0; i < kTries && descriptor_ < 0; ++i) {
     temporary_ =
         stem_of(place_) + "." + std::to_string(getpid()) + "-" + std::to_string(count++) + ".tmp";

@@ -1,5 +1,6 @@
-// A file that appears whole or not at all: written beside its place under another name, then put there. An
-// older one is replaced by one with its permissions; where a link stands, the file behind it is replaced.
+// A file that appears whole or not at all: written beside its place under another name, then put there. It is
+// for its owner alone, as what was said may be in it; an older one is replaced by one with its permissions.
+// Where a link stands, the file behind it is replaced.
 #pragma once
 
 #include <cstddef>
